@@ -227,18 +227,13 @@ PRODUCER_EPOCH: Final = "com.microsoft:producer-epoch"  # short; the "owner leve
 PRODUCER_SEQUENCE: Final = "com.microsoft:producer-sequence-number"  # int; of an attach: the last one, not the next
 PRODUCER_NAMES: Final = (PRODUCER_ID, PRODUCER_EPOCH, PRODUCER_SEQUENCE)
 PRODUCER_PREFIX: Final = b"com.microsoft:producer-"
-IMPLIED_NUMBERS: Final = "holdfast:implied-numbers"  # attach property, both ways: true when a message without the three
-# is to have the number behind that of the message before it on the link
-
 RECORD_BATCHES: Final = "holdfast:record-batches"  # attach property of a link that is bound to a partition, both ways:
 # uint, the highest version of record batches (`holdfast/records/record_batch.py`) that the peer knows; in the answer,
 # the version that is used. Then each transfer of a producer's link is one batch, each of a reader's link one or more,
 # back to back; and credit counts transfers.
 
-PACKED_BATCHES: Final = "holdfast:packed-batches"  # attach property of a sender that is
-# bound to a partition: true; of the answer: a uint. Then each
-# transfer of the link is a packed batch (`holdfast/records/packed_batch.py`), stored side by side or not at all, with
-# one outcome; and so many events at most may be unsettled on the link. Who is not answered so sends single messages.
+MOST_EVENTS_UNANSWERED: Final = 16_384  # of an idempotent producer, on a link of record batches: half of those that a
+# partition remembers for certain, so that all are recognised when they come again
 
 PRODUCER_STOLEN: Final = "com.microsoft:producer-epoch-stolen"
 OUT_OF_ORDER: Final = "com.microsoft:out-of-order-sequence"

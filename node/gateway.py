@@ -16,15 +16,15 @@ the producer's acknowledgement.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Protocol
 
 from holdfast.records.record_batch import RecordBatch
 from node.partition.api import (
     Answer,
     AppendDone,
+    Begins,
     Failed,
-    Numbers,
     Owner,
     PartitionInfo,
     ProducerInfo,
@@ -46,9 +46,7 @@ Watch = Callable[[int, Callable[[int], None]], Callable[[], None]]
 class Peer(Protocol):
     """The part of `cluster.rpc.PeerClient` that a gateway uses."""
 
-    def append(
-        self, group: int, records: Sequence[bytes], done: AppendDone, numbers: Numbers | None = None
-    ) -> None: ...
+    def append(self, group: int, batch: RecordBatch, done: AppendDone, begins: Begins | None = None) -> None: ...
     def open_reader(
         self,
         group: int,
@@ -88,12 +86,12 @@ class RemotePartition:
         self._peer = peer
         self._watch = watch
 
-    def append(self, records: Sequence[bytes], done: AppendDone, numbers: Numbers | None = None) -> None:
+    def append(self, batch: RecordBatch, done: AppendDone, begins: Begins | None = None) -> None:
         node, peer = self._find()
         if peer is None:
             done(Failed("not_leader", True, self._nobody(), node))
         else:
-            peer.append(self.group, records, done, numbers)
+            peer.append(self.group, batch, done, begins)
 
     async def open_producer(self, wish: ProducerRequest) -> ProducerOpened | Failed:
         node, peer = self._find()

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.amqp import MalformedMessage
-from holdfast.records.packed_bodies import PackedBodies, packed_bodies
-from holdfast.records.record_batch import Attributes, RecordBatch, read_batch
+from holdfast.records.record_batch import Attributes, Damaged, RecordBatch, read_batch
 from node.coordinator.queries import AskLost, CoordinatorAnswer, CoordinatorQuestion, Lost
 from node.partition import questions as partition
 from node.partition.api import (
@@ -21,7 +19,6 @@ from node.partition.api import (
     Earliest,
     Failed,
     Latest,
-    Numbers,
     Owner,
     PartitionInfo,
     ProducerInfo,
@@ -29,12 +26,11 @@ from node.partition.api import (
     ProducerRequest,
     ReadError,
 )
-from node.partition.limits import MAX_RECORD_BYTES
 
 __all__ = [
-    "After", "AfterTime", "Answer", "Appended", "Earliest", "Failed", "Latest", "Numbers", "Owner", "PackedBodies",
-    "PartitionInfo", "ProducerInfo", "ProducerOpened", "ProducerRequest", "Question", "ReadError",
-    "decode_answer", "decode_question", "encode_answer", "encode_question", "placed_batch", "unopened",
+    "After", "AfterTime", "Answer", "Appended", "Earliest", "Failed", "Latest", "Owner", "PartitionInfo",
+    "ProducerInfo", "ProducerOpened", "ProducerRequest", "Question", "ReadError",
+    "decode_answer", "decode_question", "encode_answer", "encode_question", "placed_batch", "record_batch",
 ]  # fmt: skip
 
 Question = partition.Question | CoordinatorQuestion | AskLost
@@ -45,15 +41,12 @@ _QUESTIONS = msgspec.msgpack.Decoder(Question)
 _ANSWERS = msgspec.msgpack.Decoder(Answer)
 
 
-def unopened(packed: bytes) -> PackedBodies:
-    """A batch that another node passes on, looked at like one of a client. Raises ValueError."""
-    try:
-        bodies = packed_bodies(packed, MAX_RECORD_BYTES)
-    except MalformedMessage as problem:
-        raise ValueError(f"the batch cannot be read: {problem}") from problem
-    if bodies is None:
-        raise ValueError("the batch holds messages, which must come one by one")
-    return bodies
+def record_batch(data: bytes) -> RecordBatch:
+    """A batch that another node passes on; whoever stores it looks at all of it. Raises ValueError."""
+    batch, end = read_batch(data)
+    if end != len(data):
+        raise Damaged(f"{len(data) - end} bytes behind a record batch")
+    return batch
 
 
 def placed_batch(data: bytes) -> RecordBatch:

@@ -5,16 +5,14 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from cluster.raft import Group, RaftOptions
 from cluster.raft.pysyncobj.core import MatchIndex
-from holdfast.records.record_batch import Numbering, RecordBatch
+from holdfast.records.record_batch import Numbering, OpenBatch, RecordBatch
 from node.listener.incoming.answering_link import AnsweringLink
 from node.partition import appender
-from node.partition.entry import sealed
 from node.partition.reader import LocalReader
 from node.partition.replica import PartitionReplica
 from node.storage import SyncFailed, syncing, watermark
@@ -124,7 +122,9 @@ def bytes_are_damaged() -> None:
         first = found[0]
         message = bytearray(first.messages()[0])
         message[-20] ^= 1
-        spoiled = sealed([bytes(message), *first.messages()[1:]])
+        piece = OpenBatch()
+        piece.extend([bytes(message), *first.messages()[1:]], bodies=False)
+        spoiled = piece.seal()
         if first.numbering is not None and first.publisher is not None:
             numbers = Numbering(*first.publisher)
             spoiled = spoiled.numbered(numbers, transactional=first.transaction is not None)
@@ -135,12 +135,16 @@ def bytes_are_damaged() -> None:
 
 def records_are_reversed() -> None:
     """The leader stores the events of an entry from the last to the first."""
-    in_order = appender.sealed
+    join = appender.join
 
-    def reversed_records(records: Sequence[bytes], *rest: Any) -> RecordBatch:
-        return in_order(records[::-1], *rest)
+    def turned(batch: RecordBatch) -> RecordBatch:
+        piece, numbering = OpenBatch(), batch.numbering
+        piece.extend(batch.records()[::-1], bodies=batch.are_bodies)
+        found = piece.seal(digests=batch.digests).stamped(batch.head.time_ms)
+        transactional = batch.transaction is not None
+        return found if numbering is None else found.numbered(numbering, transactional=transactional)
 
-    appender.sealed = reversed_records  # type: ignore[assignment]
+    appender.join = lambda batches: join(map(turned, batches))
 
 
 def places_are_told_wrong() -> None:

@@ -56,14 +56,12 @@ class PlacedBatch(Protocol):
         ...
 
 
-class Unopened(Protocol):
-    """The records of one append in one piece, which can be passed on without a look at them."""
+class Batch(Protocol):
+    """The records of one append, sealed: they are passed on without a look at them."""
 
     @property
-    def held_bytes(self) -> int: ...
-    @property
-    def numbers(self) -> tuple[int, int, int, bytes] | None: ...  # producer id, epoch, first, digests, if it says them
-    def packed(self) -> bytes: ...
+    def size(self) -> int: ...  # of its bytes
+    def pieces(self) -> tuple[bytes, memoryview]: ...  # which are the batch when they are joined
 
 
 class Reader(Protocol):
@@ -78,7 +76,9 @@ class Reader(Protocol):
 class Partition(Protocol):
     """A replica on this node. What it cannot do (not leader, closed) its own answers say."""
 
-    def append(self, records: Sequence[bytes], done: Callable[[Any], None], numbers: Any = None) -> None: ...
+    def append(
+        self, batch: Any, done: Callable[[Any], None], begins: tuple[int, int] | None = None
+    ) -> None: ...  # the batch: what `record_batch` gave
     def open_reader(
         self, start: Any, wake: Callable[[], None], owner: Any = None, *, uncommitted: bool = False
     ) -> Reader: ...
@@ -138,11 +138,7 @@ class PartitionTypes(Protocol):
     @property
     def Failed(self) -> type: ...  # (kind, retriable, detail, leader, known, entry)
     @property
-    def Numbers(self) -> type: ...  # (producer_id, epoch, first, digests, transactional, begins)
-    @property
-    def PackedBodies(self) -> type: ...  # records that are `Unopened`
-    @property
-    def unopened(self) -> Callable[[bytes], Any]: ...  # what `packed` gave; raises ValueError
+    def record_batch(self) -> Callable[[bytes], Batch]: ...  # raises ValueError
     @property
     def ProducerRequest(self) -> type: ...  # (producer_id, epoch, last_sequence)
     @property
@@ -209,7 +205,9 @@ class PeerClient(Protocol):
 
     node: int
 
-    def append(self, group: int, records: Sequence[bytes], done: Callable[[Any], None], numbers: Any = None) -> None:
+    def append(
+        self, group: int, batch: Batch, done: Callable[[Any], None], begins: tuple[int, int] | None = None
+    ) -> None:
         """Like a partition's own `append`; pipelined, many requests may be unanswered. `done` may be called at once."""
         ...
 

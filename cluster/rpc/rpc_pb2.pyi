@@ -91,35 +91,17 @@ class Failure(_message.Message):
     entry_term: int
     def __init__(self, kind: _Optional[str] = ..., retriable: _Optional[bool] = ..., detail: _Optional[str] = ..., leader: _Optional[int] = ..., known: _Optional[int] = ..., entry_index: _Optional[int] = ..., entry_term: _Optional[int] = ...) -> None: ...
 
-class Numbers(_message.Message):
-    __slots__ = ("producer_id", "epoch", "first", "digests", "transactional", "begins_for", "timeout_ms")
-    PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
-    EPOCH_FIELD_NUMBER: _ClassVar[int]
-    FIRST_FIELD_NUMBER: _ClassVar[int]
-    DIGESTS_FIELD_NUMBER: _ClassVar[int]
-    TRANSACTIONAL_FIELD_NUMBER: _ClassVar[int]
+class AppendRequest(_message.Message):
+    __slots__ = ("id", "batch", "begins_for", "timeout_ms")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    BATCH_FIELD_NUMBER: _ClassVar[int]
     BEGINS_FOR_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
-    producer_id: int
-    epoch: int
-    first: int
-    digests: bytes
-    transactional: bool
+    id: int
+    batch: bytes
     begins_for: int
     timeout_ms: int
-    def __init__(self, producer_id: _Optional[int] = ..., epoch: _Optional[int] = ..., first: _Optional[int] = ..., digests: _Optional[bytes] = ..., transactional: _Optional[bool] = ..., begins_for: _Optional[int] = ..., timeout_ms: _Optional[int] = ...) -> None: ...
-
-class AppendRequest(_message.Message):
-    __slots__ = ("id", "records", "numbers", "packed")
-    ID_FIELD_NUMBER: _ClassVar[int]
-    RECORDS_FIELD_NUMBER: _ClassVar[int]
-    NUMBERS_FIELD_NUMBER: _ClassVar[int]
-    PACKED_FIELD_NUMBER: _ClassVar[int]
-    id: int
-    records: _containers.RepeatedScalarFieldContainer[bytes]
-    numbers: Numbers
-    packed: bytes
-    def __init__(self, id: _Optional[int] = ..., records: _Optional[_Iterable[bytes]] = ..., numbers: _Optional[_Union[Numbers, _Mapping]] = ..., packed: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, id: _Optional[int] = ..., batch: _Optional[bytes] = ..., begins_for: _Optional[int] = ..., timeout_ms: _Optional[int] = ...) -> None: ...
 
 class AppendFrame(_message.Message):
     __slots__ = ("group", "requests")

@@ -125,13 +125,16 @@ class _Opened:
 class RecordBatch:
     """One sealed batch. The content is shared with whatever it was read from, and never changed."""
 
-    __slots__ = ("_at", "_data", "_end", "_opened", "head")
+    __slots__ = ("_at", "_checked", "_data", "_end", "_opened", "head", "is_own")
 
     def __init__(self, head: BatchHead, data: bytes, at: int, end: int) -> None:
         """The content is `data[at:end]`."""
         self.head = head
         self._data, self._at, self._end = data, at, end
         self._opened = _Opened()
+        self._checked = False  # its content is what was sealed
+        self.is_own = False
+        """It was sealed in this process, of records that were looked at before."""
 
     # ------------------------------------------------------------ what the head says
 
@@ -196,7 +199,7 @@ class RecordBatch:
 
     def _with(self, head: BatchHead) -> RecordBatch:
         batch = RecordBatch(head, self._data, self._at, self._end)
-        batch._opened = self._opened
+        batch._opened, batch._checked, batch.is_own = self._opened, self._checked, self.is_own
         return batch
 
     def numbered(self, numbering: Numbering, *, transactional: bool = False) -> RecordBatch:
@@ -221,6 +224,22 @@ class RecordBatch:
     def part(self, start: int, stop: int) -> RecordBatch:
         """The reader's events [start, stop) as a batch of the same content."""
         return self._with(self.head._replace(first=self.head.first + start, events=stop - start))
+
+    def afresh(self) -> RecordBatch:
+        """The same batch as it was read: what becomes of this one while it is opened is not kept."""
+        return RecordBatch(self.head, self._data, self._at, self._end)
+
+    def compressed(self, codec: Codec) -> RecordBatch:
+        """The same records under the same seal, compressed if they are not, and get smaller by it."""
+        packed = None if self.codec else compress(codec, (memoryview(self._data)[self._records_at : self._end],))
+        if packed is None:
+            return self
+        content = b"".join((self.table, self.digests, packed))
+        head = self.head._replace(attributes=self.head.attributes | codec, content_checksum=crc32c(content))
+        batch = RecordBatch(head, content, 0, len(content))
+        self.open()
+        batch._opened, batch._checked, batch.is_own = self._opened, self._checked, self.is_own
+        return batch
 
     # ------------------------------------------------------------ the bytes
 
@@ -249,6 +268,12 @@ class RecordBatch:
         return self._data[start : start + DIGEST_BYTES * self.head.record_count]
 
     @property
+    def marks(self) -> bytes:
+        """DIGEST_BYTES of each record, by which it is recognised when it comes again: its digest; without those the
+        seal, so that a batch is known only as it was cut, and one of other records not at all."""
+        return self.digests or self.head.seal.to_bytes(DIGEST_BYTES, "big") * self.head.record_count
+
+    @property
     def _records_at(self) -> int:
         digests = DIGEST_BYTES if self.head.attributes & Attributes.DIGESTS else 0
         return self._at + (LENGTH_BYTES + digests) * self.head.record_count
@@ -272,11 +297,12 @@ class RecordBatch:
         """Raises Damaged: some byte of the content is not what was sealed, the lengths do not fit what is there, or the
         records have more than `most_bytes`, uncompressed."""
         head = self.head
-        if crc32c(self.content) != head.content_checksum:
+        if not self._checked and crc32c(self.content) != head.content_checksum:
             raise Damaged(f"the checksum of a batch of {head.record_count} records does not match")
         plain = not head.attributes & (Attributes.CODEC | Attributes.DIGESTS)
         if plain and head.seal != head.content_checksum:
             raise Damaged("the seal of a batch without compression and digests is not its checksum")
+        self._checked = True
         records, room = self.uncompressed_bytes, self._end - self._records_at
         if most_bytes is not None and records > most_bytes:
             raise Damaged(f"the records of a batch have {records} bytes; at most {most_bytes} are taken")
@@ -486,10 +512,14 @@ def seal(
         attributes |= codec
     content = b"".join((table, digests, *(pieces if packed is None else (packed,))))
     checksum = unchanging = crc32c(content)
-    if packed is not None or digests:
+    if packed is not None:
         unchanging = crc32c(b"".join(pieces), crc32c(table))
+    elif digests:
+        unchanging = crc32c(memoryview(content)[len(table) + len(digests) :], crc32c(table))
     head = BatchHead(attributes, count, -1, 0, 0, count, NO_PRODUCER, NO_PRODUCER, NO_PRODUCER, checksum, unchanging)
-    return RecordBatch(head, content, 0, len(content))
+    batch = RecordBatch(head, content, 0, len(content))
+    batch._checked = batch.is_own = True
+    return batch
 
 
 def with_heads(bodies: Sequence[bytes]) -> list[bytes]:

@@ -12,10 +12,9 @@ from collections.abc import Sequence
 from crc32c import crc32c
 
 from holdfast.amqp.errors import MalformedMessage
-from holdfast.amqp.messages.data_section import MAX_HEAD_BYTES, data_head
+from holdfast.amqp.messages.data_section import MAX_HEAD_BYTES, content_at, data_head
 
 _SEAL = struct.Struct(">BI")
-_DATA8, _DATA32 = b"\x00Su\xa0", b"\x00Su\xb0"
 
 SEALED_BYTES = MAX_HEAD_BYTES + _SEAL.size
 """What stands around the content, at most."""
@@ -48,7 +47,7 @@ def unseal(message: bytes, version: int, least_bytes: int, what: str) -> int:
 
     Raises MalformedMessage: it is anything else, of another version, or was damaged.
     """
-    start = _section_at(message)
+    start = content_at(message)
     if start is None:
         raise MalformedMessage(f"it is not one data section, and nothing but a {what} may come on this link")
     if len(message) - start < _SEAL.size + least_bytes:
@@ -60,12 +59,3 @@ def unseal(message: bytes, version: int, least_bytes: int, what: str) -> int:
     if crc32c(memoryview(message)[start:]) != checksum:
         raise MalformedMessage(f"the checksum of a {what} does not match: it was damaged on its way")
     return start
-
-
-def _section_at(message: bytes) -> int | None:
-    size = len(message)
-    for head, width in ((_DATA8, 1), (_DATA32, 4)):
-        start = len(head) + width
-        if message.startswith(head) and start + int.from_bytes(message[len(head) : start], "big") == size:
-            return start
-    return None

@@ -36,8 +36,6 @@ class ListenerConfig:
     max_links_per_connection: int = 4096
     # Messages a sender may have unsettled on one link; enough for a millisecond of round trip at 500,000 a second.
     credit_window: int = 2000
-    # The same of messages in packed batches, whose credit counts batches: what 20 ms bring at 800,000 a second.
-    packed_window: int = 16_384
     # Bytes that the credit of one link may stand for: big messages get fewer credits. With half of it the turns of the
     # groups are half as large, and a thousand events of 16 KiB in flight have 0.9 of the rate.
     credit_window_bytes: int = 16 * 1024 * 1024

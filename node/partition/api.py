@@ -6,8 +6,8 @@ node does (the gateway). Both speak these protocols; everything here is plain da
 The rules never broken:
  - an `append` is answered exactly once, through `done`, and an answer other than `Appended` says whether the records
    may still turn up in the log (`kind == "unknown"`) or certainly never will (every other kind);
- - records with `Numbers` are stored once however often they are appended, and `Appended` comes only after the first
-   copy was committed;
+ - a batch with a producer's numbers is stored once however often it is appended, and `Appended` comes only after the
+   first copy was committed;
  - a reader sees committed records only, each once, in offset order, without a hole above the partition's start offset;
  - callbacks (`done`, `wake`) only note what happened: they may be called from inside a Raft turn of the node, so they
    must not block, and must not raise.
@@ -23,13 +23,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from holdfast.records.record_batch import DIGEST_BYTES, SEQUENCES, RecordBatch
+from holdfast.records.record_batch import RecordBatch
 from node.partition.consumer_groups.queries import Owner
 from node.partition.questions import Answer, Question
 
 __all__ = [
-    "After", "AfterTime", "Answer", "AppendDone", "AppendOutcome", "Appended", "Earliest", "Failed", "FailureKind",
-    "Latest", "LogView", "Numbers", "Owner", "PartitionHandle", "PartitionInfo", "ProducerInfo", "ProducerOpened",
+    "After", "AfterTime", "Answer", "AppendDone", "AppendOutcome", "Appended", "Begins", "Earliest", "Failed",
+    "FailureKind", "Latest", "LogView", "Owner", "PartitionHandle", "PartitionInfo", "ProducerInfo", "ProducerOpened",
     "ProducerRequest", "Question", "ReadError", "ReadErrorKind", "Reader", "Start",
 ]  # fmt: skip
 
@@ -113,30 +113,9 @@ class Reader(Protocol):
 # ---------------------------------------------------------------- idempotent producers
 
 
-@dataclass(frozen=True, slots=True)
-class Numbers:
-    """What an idempotent producer says of the records of an append: record `i` has the number `first + i`, modulo 2^31.
-    `digests`: DIGEST_BYTES of each, equal for the same event sent again. `transactional`: producer id and epoch are
-    those of a transaction that has begun here, and its records count when it commits. `begins`: it begins here with the
-    first of them; the Raft group of its coordinator, and the time that it is given, in milliseconds."""
-
-    producer_id: int
-    epoch: int
-    first: int
-    digests: bytes
-    transactional: bool = False
-    begins: tuple[int, int] | None = None
-
-    def cut(self, start: int, stop: int) -> Numbers:
-        """Those of the records [start, stop)."""
-        digests = self.digests[start * DIGEST_BYTES : stop * DIGEST_BYTES]
-        first, begins = (self.first + start) % SEQUENCES, self.begins if start == 0 else None
-        return Numbers(self.producer_id, self.epoch, first, digests, self.transactional, begins)
-
-    @property
-    def next(self) -> int:
-        """The number behind the last one."""
-        return (self.first + len(self.digests) // DIGEST_BYTES) % SEQUENCES
+Begins = tuple[int, int]
+"""A transaction begins with the batch that says its producer id and epoch: the Raft group of its coordinator, and the
+time that it is given, in milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +151,7 @@ class ProducerInfo:
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """The records of one `append` call are committed, in their order. The first `duplicates` of them were stored by an
+    """The records of a batch are committed, in their order. The first `duplicates` of them were stored by an
     earlier append. `places`: (records, offset of the first) of each row they stand in; empty when they stand in one, at
     `base_offset ...`. An offset may be FORGOTTEN: stored, and nobody remembers where."""
 
@@ -192,10 +171,10 @@ FailureKind = Literal[
     "overloaded",  # too much is waiting to be replicated: slow down, then try again
     "disk_full",  # this node keeps its last space for its own survival: free some, or lead elsewhere
     "too_large",  # a record exceeds the largest entry: never retry
-    "malformed",  # it is no packed batch, or one that cannot be opened: never retry
+    "malformed",  # it is no record batch, or one that no reader could make anything of: never retry
     "rejected",  # the replicated state machine refused it: never retry
     "deleted",  # the log is gone
-    # of appends with Numbers, and only as the outcome of a committed entry: certainly not appended, never retry
+    # of batches with numbers, and only as the outcome of a committed entry: certainly not appended, never retry
     "producer_stolen",  # a higher epoch of the producer was opened
     "out_of_order",  # the number is neither the next one nor known with the same bytes
     "producer_unknown",  # it was not opened here, or was silent too long
@@ -210,7 +189,7 @@ class Failed:
     retriable: bool
     detail: str
     leader: int | None = None
-    known: int = 0  # the first so many records stand in the log all the same, from an earlier append with Numbers
+    known: int = 0  # the first so many records stand in the log all the same, from an earlier append with numbers
     entry: tuple[int, int] | None = None  # of "unknown": (index, term) of the one Raft entry; of it `AskFate` may tell
 
     @property
@@ -256,11 +235,10 @@ class LogView:
 class PartitionHandle(Protocol):
     partition: str
 
-    def append(self, records: Sequence[bytes], done: AppendDone, numbers: Numbers | None = None) -> None:
-        """Append `records` in this order, without a gap. Ownership of a list passes to the partition, which opens
-        `PackedBodies` itself.
-        `done` is called exactly once, possibly before `append` returns. With `numbers`, what is known is not appended
-        again; all or nothing of the rest is."""
+    def append(self, batch: RecordBatch, done: AppendDone, begins: Begins | None = None) -> None:
+        """Store the records of a batch in this order, without a gap, as they came: whoever leads gives it its time.
+        `done` is called exactly once, possibly before `append` returns. What is known by its producer's numbers is not
+        stored again; all or nothing of the rest is."""
         ...
 
     async def open_producer(self, wish: ProducerRequest) -> ProducerOpened | Failed:

@@ -8,11 +8,10 @@ its own: offset and final time are decided when the entry is applied, and stand 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
-from holdfast.records.codec import Codec
-from holdfast.records.joined_messages import JoinedMessages, are_bodies, pieces_of, table_of
-from holdfast.records.record_batch import Damaged, RecordBatch, read_batch, seal
+from holdfast.records.joined_messages import JoinedMessages
+from holdfast.records.record_batch import Damaged, RecordBatch, read_batch
 
 ENTRY_REGULAR = 0
 TAG_RECORD_BATCHES = 6
@@ -54,11 +53,6 @@ def batch_at(entry: bytes, at: int) -> RecordBatch:
     batch, _ = read_batch(entry, at)
     batch.check_content()
     return batch
-
-
-def sealed(records: Sequence[bytes], codec: Codec = Codec.NONE, digests: bytes = b"") -> RecordBatch:
-    """The batch of these records. `codec`: used if they get smaller by it."""
-    return seal(table_of(records), pieces_of(records), bodies=are_bodies(records), codec=codec, digests=digests)
 
 
 def records_of(batch: RecordBatch) -> JoinedMessages:

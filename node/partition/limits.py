@@ -15,13 +15,11 @@ Raft entry: a record always fits one."""
 @dataclass(frozen=True, slots=True)
 class PartitionLimits:
     entry_bytes: int = 1 * MIB
-    """Records of one turn are gathered into entries of about this size. Larger ones gain nothing in the store, and
+    """Batches of one turn are gathered into entries of about this size. Larger ones gain nothing in the store, and
     delay what comes behind them on the way to the followers."""
-    entry_records: int = 4096
-    """The same for tiny records: the head of a batch and its decoding stay within a millisecond."""
     call_bytes: int = 31 * MIB
-    """One call of `append` is in one entry, and so is stored as a whole or not at all; a larger one is refused. Calls
-    larger than `entry_bytes` are single large messages, and batches that came as one message."""
+    """One batch is in one entry, and so is stored as a whole or not at all; a larger one is refused. Those larger than
+    `entry_bytes` hold a single large message, or came in one transfer."""
     in_flight_bytes: int = 48 * MIB
     """Waiting here or for a majority; above it `append` answers "overloaded". Below the Raft group's own limit
     (64 MiB), so that its refusal is never met, and above what the credit of well-behaved links adds up to."""

@@ -274,7 +274,7 @@ class PartitionMachine:
         numbering = batch.numbering
         if numbering is None:
             return self._store(index, batch, ())
-        if min(numbering) < 0 or not batch.digests:
+        if min(numbering) < 0:
             detail = f"producer {numbering.producer_id}, epoch {numbering.epoch}, number {numbering.base_sequence}"
             return self._refuse(index, "invalid-record", detail)
         state, transactional = self.state, batch.transaction is not None

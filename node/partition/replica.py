@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from cluster.raft import Disk, DiskBatch, NotLeader
 from holdfast.records.codec import Codec
@@ -25,10 +25,10 @@ from node.partition.api import (
     AfterTime,
     Answer,
     AppendDone,
+    Begins,
     Earliest,
     Failed,
     Latest,
-    Numbers,
     PartitionInfo,
     ProducerInfo,
     ProducerOpened,
@@ -280,11 +280,11 @@ class PartitionReplica:
 
     # ------------------------------------------------------------ in
 
-    def append(self, records: Sequence[bytes], done: AppendDone, numbers: Numbers | None = None) -> None:
+    def append(self, batch: RecordBatch, done: AppendDone, begins: Begins | None = None) -> None:
         if self._closed is not None:
             done(self._closed)
         else:
-            self._appender.append(self.group, records, done, numbers)
+            self._appender.append(self.group, batch, done, begins)
 
     def flush(self) -> None:
         """Propose what was gathered. The node calls it right before a turn of the host."""

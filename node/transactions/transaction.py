@@ -97,7 +97,7 @@ class Transaction:
         return self._joined.get(group) or self._joins(group, self._add(group), self._begin(group))
 
     def begins_with_events(self, group: int) -> tuple[int, int] | None:
-        """What the partition's first events carry (`Numbers.begins`): who asked sees to it that they come first, and
+        """What the partition's first events carry (`Begins`): who asked sees to it that they come first, and
         says by `begun` what has become of them. None: they must wait until it has joined."""
         if group in self._joined or not self.producer.decides:
             return None

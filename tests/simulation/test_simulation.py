@@ -92,7 +92,7 @@ def test_what_passes_through_gateways_is_stored_once_and_in_order() -> None:
     tally = run_many("through-gateways", range(12))
     assert not tally.failures, report("through-gateways", min(tally.failures))
     passed = ("through a gateway", "read through a gateway", "unknown at a link", "turned away at a link")
-    passed = (*passed, "unopened through a gateway")
+    passed = (*passed, "sealed through a gateway")
     assert min(tally.done.get(what, 0) for what in passed) > 100, tally
 
 

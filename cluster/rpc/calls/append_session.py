@@ -5,7 +5,7 @@ before they learned of a refusal, or of an outcome that nobody knows, must not g
 
 The rules: after the first such refusal everything else on the stream is refused too, and the gateway opens another
 (`append_stream.py`); no more is unanswered than `APPEND_UNANSWERED_BYTES` and one append, for the stream is not read on
-before; a batch that a gateway passes on whole is judged here like one of a client, for the log keeps it for ever.
+before. What a batch holds is judged by the partition, like that of a client: the log keeps it for ever.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Any
 from cluster.rpc import options
 from cluster.rpc import rpc_pb2 as pb
 from cluster.rpc.api import PartitionHost, PartitionTypes
-from cluster.rpc.calls.append_stream import TRANSIENT_KINDS, charge, charge_whole
+from cluster.rpc.calls.append_stream import TRANSIENT_KINDS, charge_of
 from cluster.rpc.calls.methods import EOF
-from cluster.rpc.calls.producer_codec import failure_field, failure_of, numbers_of
+from cluster.rpc.calls.producer_codec import failure_field, failure_of
 from cluster.rpc.calls.requests import next_request
 from cluster.rpc.streams.frames import APPEND_REPLIES, PartQueue
 
@@ -53,7 +53,6 @@ class AppendSession:
     async def _take(self, frame: pb.AppendFrame) -> None:
         for request in frame.requests:
             self._append(frame.group, request)
-            # After each: what is compressed may be thousands of times as large as the frame that it came in.
             while self._unanswered_bytes > options.APPEND_UNANSWERED_BYTES:
                 self._room.clear()
                 await self._room.wait()
@@ -64,10 +63,11 @@ class AppendSession:
             self._push(pb.AppendReply(id=number, failure=self._refusal))
             return
         try:
-            records, numbers, size = self._asked(request)
+            batch = self._types.record_batch(request.batch)
         except ValueError as problem:
             self._refuse(number, failure_field("malformed", False, f"{problem}; so says node {self._self_id}"))
             return
+        size = charge_of(batch.size)
         self._unanswered_bytes += size
 
         def done(outcome: Any) -> None:
@@ -82,22 +82,7 @@ class AppendSession:
             detail = f"node {self._self_id} has no replica of group {group}: look up the placement again, then retry"
             self._refuse(number, failure_field("not_leader", True, detail, None))
         else:
-            replica.append(records, done, numbers)
-
-    def _asked(self, request: pb.AppendRequest) -> tuple[Any, Any, int]:
-        """Records, numbers and charge. Raises ValueError."""
-        numbers = numbers_of(request, self._types)
-        if not request.packed:
-            records = list(request.records)
-            if not records:
-                raise ValueError("an append of nothing")
-            return records, numbers, charge(records)
-        unopened = self._types.unopened(request.packed)
-        if request.records or (numbers is not None and unopened.numbers is not None):
-            raise ValueError("a batch, and beside it what only it may say")
-        if unopened.numbers is not None:
-            numbers = self._types.Numbers(*unopened.numbers)
-        return unopened, numbers, charge_whole(unopened)
+            replica.append(batch, done, (request.begins_for, request.timeout_ms) if request.begins_for else None)
 
     def _reply(self, request: int, outcome: Any) -> None:
         if isinstance(outcome, self._failed_type):

@@ -4,7 +4,7 @@ The problem: a gateway passes on what many links send, thousands a second, and w
 each request whether it may have been appended. The rules: every request is answered exactly once; it is `unknown` only
 when it was handed to gRPC on a stream that the other node had accepted, else `not_leader` (certainly not appended,
 retriable); the unanswered bytes are bounded (beyond: `overloaded`). Requests of one loop turn travel in one message,
-since a message costs 50 us and a request 2. A batch of a producer that its link has not opened goes as it is.
+since a message costs 50 us and a request 2. A batch goes as it is.
 
 Nothing overtakes a request that was refused for the moment, or whose outcome is unknown: the other node refuses all
 behind it on the stream, this side refuses what comes until all of them are answered, and only the next stream takes
@@ -23,10 +23,10 @@ import grpc
 
 from cluster.rpc import options
 from cluster.rpc import rpc_pb2 as pb
-from cluster.rpc.api import PartitionTypes, Unopened
+from cluster.rpc.api import Batch, PartitionTypes
 from cluster.rpc.calls.methods import EOF, append_call
-from cluster.rpc.calls.producer_codec import failed, numbers_beside, numbers_field
-from cluster.rpc.streams.frames import APPEND_FRAME_REQUESTS, APPEND_REQUEST_PACKED, PartQueue, prefix
+from cluster.rpc.calls.producer_codec import failed
+from cluster.rpc.streams.frames import APPEND_FRAME_REQUESTS, APPEND_REQUEST_BATCH, PartQueue, prefix
 
 log = logging.getLogger("holdfast.rpc")
 
@@ -45,9 +45,9 @@ def charge(records: Sequence[bytes]) -> int:
     return sum(map(len, records)) + options.EVENT_OVERHEAD_BYTES * len(records)
 
 
-def charge_whole(records: Unopened) -> int:
-    """The same, of records that stay in one piece."""
-    return records.held_bytes + options.EVENT_OVERHEAD_BYTES
+def charge_of(batch_bytes: int) -> int:
+    """The same, of a batch, which stays in one piece."""
+    return batch_bytes + options.EVENT_OVERHEAD_BYTES
 
 
 class AppendStream:
@@ -68,13 +68,11 @@ class AppendStream:
         self._call = append_call(channel)(metadata=metadata)
         self._task = asyncio.get_running_loop().create_task(self._run(), name=f"append-{node}-{group}")
 
-    def append(self, records: Any, done: Done, numbers: Any = None) -> None:
-        """`records`: a sequence of bytes, or `Unopened`."""
+    def append(self, batch: Batch, done: Done, begins: tuple[int, int] | None = None) -> None:
         if self._refusal is not None:
             done(self._refusal)
             return
-        unopened = isinstance(records, self._types.PackedBodies)
-        size = charge_whole(records) if unopened else charge(records)
+        size = charge_of(batch.size)
         if self._unanswered and self._unanswered_bytes + size > options.APPEND_UNANSWERED_BYTES:
             detail = f"{self._unanswered_bytes} bytes wait for an answer of node {self.node}; slow down, then try again"
             done(self._types.Failed("overloaded", True, detail, None))
@@ -82,19 +80,16 @@ class AppendStream:
         self._last_id += 1
         self._unanswered.append((self._last_id, size, done))
         self._unanswered_bytes += size
-        if unopened:
-            self._push_whole(records, numbers)
-        else:
-            request = pb.AppendRequest(id=self._last_id, records=records, numbers=numbers_field(numbers))
-            self._queue.push(APPEND_FRAME_REQUESTS, (request,))
+        self._push(batch, begins)
         self._woken.set()
 
-    def _push_whole(self, records: Any, numbers: Any) -> None:
-        """The batch is not copied: the queue holds what its link holds."""
-        request = pb.AppendRequest(id=self._last_id, numbers=numbers_beside(records, numbers))
-        packed = records.packed()
-        front = request.SerializeToString() + prefix(APPEND_REQUEST_PACKED, len(packed))
-        self._queue.push_parts(APPEND_FRAME_REQUESTS, front, packed)
+    def _push(self, batch: Batch, begins: tuple[int, int] | None) -> None:
+        """The records are not copied: the queue holds what the link holds."""
+        begins_for, timeout_ms = begins or (0, 0)
+        request = pb.AppendRequest(id=self._last_id, begins_for=begins_for, timeout_ms=timeout_ms)
+        head, content = batch.pieces()
+        front = request.SerializeToString() + prefix(APPEND_REQUEST_BATCH, len(head) + len(content)) + head
+        self._queue.push_parts(APPEND_FRAME_REQUESTS, front, content)
 
     async def close(self) -> None:
         self._task.cancel()

@@ -17,7 +17,7 @@ import grpc
 from cluster.raft import FetchReply, FetchRequest
 from cluster.rpc import options
 from cluster.rpc import rpc_pb2 as pb
-from cluster.rpc.api import GroupUnknown, NotLeaderHere, PartitionTypes, Unavailable
+from cluster.rpc.api import Batch, GroupUnknown, NotLeaderHere, PartitionTypes, Unavailable
 from cluster.rpc.callers import Callers
 from cluster.rpc.calls.append_stream import AppendStream
 from cluster.rpc.calls.methods import (
@@ -83,7 +83,9 @@ class GrpcPeerClient:
         """What this node is may change while it runs: it is told anew with each call."""
         return ((METADATA_KEY, self._hello().SerializeToString()),)
 
-    def append(self, group: int, records: Sequence[bytes], done: Callable[[Any], None], numbers: Any = None) -> None:
+    def append(
+        self, group: int, batch: Batch, done: Callable[[Any], None], begins: tuple[int, int] | None = None
+    ) -> None:
         stream = self._appends.get(group)
         if stream is None or stream.closed:
             if self._closed:
@@ -92,7 +94,7 @@ class GrpcPeerClient:
             stream = AppendStream(self._open_channel(), self._metadata, self.node, group, self._types)
             self._appends[group] = stream
             stream.on_closed = self._forget
-        stream.append(records, done, numbers)
+        stream.append(batch, done, begins)
 
     def open_reader(
         self, group: int, start: Any, wake: Callable[[], None], owner: Any = None, *, uncommitted: bool = False

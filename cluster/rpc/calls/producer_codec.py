@@ -8,39 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from cluster.rpc import rpc_pb2 as pb
-from cluster.rpc.api import PartitionTypes, Unopened
-
-
-def numbers_field(numbers: Any) -> pb.Numbers | None:
-    if numbers is None:
-        return None
-    return pb.Numbers(
-        producer_id=numbers.producer_id,
-        epoch=numbers.epoch,
-        first=numbers.first,
-        digests=numbers.digests,
-        transactional=numbers.transactional,
-        begins_for=numbers.begins[0] if numbers.begins else 0,
-        timeout_ms=numbers.begins[1] if numbers.begins else 0,
-    )
-
-
-def numbers_beside(records: Unopened, numbers: Any) -> pb.Numbers | None:
-    """Of a batch that is passed on whole: none if it says them itself."""
-    if records.numbers is None:
-        return numbers_field(numbers)
-    assert records.numbers == (numbers.producer_id, numbers.epoch, numbers.first, numbers.digests), numbers
-    return None
-
-
-def numbers_of(request: pb.AppendRequest, types: PartitionTypes) -> Any:
-    if not request.HasField("numbers"):
-        return None
-    numbers = request.numbers
-    begins = (numbers.begins_for, numbers.timeout_ms) if numbers.begins_for else None
-    return types.Numbers(
-        numbers.producer_id, numbers.epoch, numbers.first, numbers.digests, numbers.transactional, begins
-    )
+from cluster.rpc.api import PartitionTypes
 
 
 def failure_field(kind: str, retriable: bool, detail: str, leader: int | None = None) -> pb.Failure:

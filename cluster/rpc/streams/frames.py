@@ -22,7 +22,7 @@ FRAME_MESSAGES = 2
 FRAME_HINTS = 3
 FRAME_CLOCK = 4
 APPEND_FRAME_REQUESTS = 2
-APPEND_REQUEST_PACKED = 4
+APPEND_REQUEST_BATCH = 2
 APPEND_REPLIES = 1
 
 
@@ -56,7 +56,7 @@ class Taken(NamedTuple):
         return len(self.frame) + sum(map(len, self.beside))
 
 
-_Part = tuple[bytes, bytes, Sequence[bytes]]
+_Part = tuple[bytes, bytes | memoryview, Sequence[bytes]]
 """Two pieces of an element, of which the first may be empty, and what goes beside it."""
 
 
@@ -80,18 +80,18 @@ class PartQueue:
             else:
                 self._push(b"", element(bytes((field << 3 | 2,))), getattr(message, "beside", ()))
 
-    def push_parts(self, field: int, front: bytes, data: bytes) -> None:
+    def push_parts(self, field: int, front: bytes, data: bytes | memoryview) -> None:
         """An element that is encoded already, the larger part of it in `data`, which is not copied here."""
         self._push(prefix(field, len(front) + len(data)) + front, data)
 
-    def _push(self, head: bytes, data: bytes, beside: Sequence[bytes] = ()) -> None:
+    def _push(self, head: bytes, data: bytes | memoryview, beside: Sequence[bytes] = ()) -> None:
         self._parts.append((head, data, beside))
         self.bytes += _size(self._parts[-1])
 
     def take(self, target_bytes: int, max_parts: int = 1 << 30, *, lead: bytes = b"") -> Taken:
         """One frame of at least one element, cut before the one that would exceed the target, and behind one with
         something beside it. `lead`: encoded fields in front of them."""
-        chosen = [lead] if lead else []
+        chosen: list[bytes | memoryview] = [lead] if lead else []
         size = count = 0
         beside: Sequence[bytes] = ()
         while self._parts and count < max_parts and not beside:
@@ -105,7 +105,8 @@ class PartQueue:
             size += length
             count += 1
         self.bytes -= size
-        return Taken(chosen[0] if len(chosen) == 1 else b"".join(chosen), count, beside)
+        only = chosen[0] if len(chosen) == 1 else None
+        return Taken(only if isinstance(only, bytes) else b"".join(chosen), count, beside)
 
     def clear(self) -> None:
         self._parts.clear()

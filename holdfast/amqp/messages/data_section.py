@@ -22,3 +22,13 @@ HEAD_CACHE_SIZE = 1 << 14
 def data_head(size: int) -> bytes:
     """What stands in front of a body of so many bytes."""
     return _DATA8 + bytes((size,)) if size < 256 else _DATA32 + _U32.pack(size)
+
+
+def content_at(message: bytes) -> int | None:
+    """Where the body of a message begins that is one data section; None: it is something else."""
+    size = len(message)
+    for head, width in ((_DATA8, 1), (_DATA32, 4)):
+        start = len(head) + width
+        if message.startswith(head) and start + int.from_bytes(message[len(head) : start], "big") == size:
+            return start
+    return None

@@ -5,7 +5,7 @@ its numbers to something that changes afterwards. The rules never broken: what w
 the batch is being published, or after it was.
 
 Events are encoded when they are added, and numbered when they are sent: batches may be sent in another order than they
-were filled in. So each event counts with the largest number there is.
+were filled in.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from collections.abc import Iterable, Sequence
 
 from holdfast.client.errors import BatchFullError, ConfigurationError, EventTooLargeError, InvalidOperationError
 from holdfast.client.events import Event, as_event, encode_content, encode_event
-from holdfast.client.produce.idempotent.producer_identity import NUMBERING_BYTES
 
 MAX_BATCH_BYTES = 1 << 20  # the default; what one entry of the replicated log holds
 # Of an idempotent batch: a node that is short of memory remembers so many events of each producer, so a batch that
@@ -72,7 +71,7 @@ class EventBatch:
         """Of events that were encoded before, by somebody who keeps to the limits: nothing is added to it any more."""
         batch = cls(partition, None, max_bytes=0, numbered=numbered)
         batch.contents = contents
-        batch.size_bytes = sum(map(len, contents)) + (NUMBERING_BYTES * len(contents) if numbered else 0)
+        batch.size_bytes = sum(map(len, contents))
         if numbered and len(contents) > MAX_BATCH_EVENTS:
             raise BatchFullError(f"{len(contents)} events: an idempotent batch has at most {MAX_BATCH_EVENTS}")
         return batch
@@ -98,7 +97,7 @@ class EventBatch:
         if self.is_locked:
             raise InvalidOperationError(f"the batch {'was' if self._published else 'is being'} published: it is locked")
         content = self._content(event)
-        size = NUMBERING_BYTES + len(content) if self.numbered else len(content)
+        size = len(content)
         if size > self.max_bytes:
             raise EventTooLargeError(f"an event of {size} bytes is larger than a batch of {self.max_bytes}")
         if self.size_bytes + size > self.max_bytes or (self.numbered and len(self) >= MAX_BATCH_EVENTS):

@@ -1,16 +1,15 @@
 """What goes out together, and what of it is under way.
 
-Problem: the peer answers transfers, and a program asks for its events. Where a link carries packed batches, one
+Problem: the peer answers transfers, and a program asks for its events. Where a link carries record batches, one
 transfer is hundreds of events: to keep book on each of them would cost more than to send them.
 Rules never broken:
- - a transfer is a packed batch, or a single message on other links, and hears one outcome;
+ - a transfer is a record batch, or a single message on other links, and hears one outcome;
  - a transfer holds what stood side by side in the queue, in that order;
  - what is taken back comes in the order in which it was sent.
 """
 
 from __future__ import annotations
 
-import struct
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
@@ -18,13 +17,14 @@ from typing import NamedTuple
 from holdfast.amqp.links.delivery_states import ACCEPTED, DeliveryState
 from holdfast.client.errors import EventTooLargeError
 from holdfast.client.produce.chunks.chunk import Run
+from holdfast.client.produce.idempotent.producer_identity import following
 from holdfast.client.produce.receipts import receipt_of
 from holdfast.client.produce.round_trips import RoundTrips
+from holdfast.client.transport.batch_transfers import EVENT_BYTES
 from holdfast.client.transport.links import Sender
 from holdfast.records.codec import Codec
-from holdfast.records.joined_messages import table_of
-from holdfast.records.lengths import LENGTH_BYTES
-from holdfast.records.packed_batch import PackedNumbers, pack_joined
+from holdfast.records.lengths import table_of
+from holdfast.records.record_batch import Numbering, RecordBatch, seal
 
 # Single messages handed to the engine in one go: enough to amortise the call, few enough that others get their turn.
 PUMP_MESSAGES = 512
@@ -33,19 +33,16 @@ PUMP_BYTES = 256 * 1024
 # While something is under way, a run is not cut for less, nor for less than a whole batch.
 LEAST_CUT = 512
 
-_U32 = struct.Struct(">I")
-
 
 class Transfer:
     """Events that travel in one transfer."""
 
-    __slots__ = ("events", "fronts", "numbers", "runs", "sent_s", "size")
+    __slots__ = ("events", "numbering", "runs", "sent_s", "size")
 
     def __init__(self, runs: list[Run], events: int, size: int) -> None:
         self.runs, self.events, self.size = runs, events, size
         self.sent_s = 0.0
-        self.fronts: Sequence[bytes] = ()  # what is put in front of its messages: of none, of the first, or of each
-        self.numbers: tuple[int, int, int] | None = None  # what the whole says of bodies: producer id, epoch, first one
+        self.numbering: Numbering | None = None  # of an idempotent producer's
 
     def stands_at(self, offset: int, partition: str) -> None:
         for run in self.runs:
@@ -54,64 +51,40 @@ class Transfer:
 
     def messages(self) -> list[bytes]:
         """Each for itself, as it travels."""
-        found = [message for run in self.runs for message in run.messages()]
-        for place, front in enumerate(self.fronts):
-            found[place] = front + found[place]
-        return found
+        return [message for run in self.runs for message in run.messages()]
 
     @property
     def message_bytes(self) -> int:
         """Of its messages together, at most."""
         return sum(run.weight(0) for run in self.runs)
 
-    @property
-    def bodies(self) -> bool:
-        """All of it may travel as bodies."""
-        return all(run.bodies for run in self.runs)
-
-    def packed(self, codec: Codec) -> bytes:
-        """The packed batch."""
-        if self.fronts or not self.bodies:
-            return pack_joined(*self._joined(), codec)
-        runs = self.runs
-        lengths, pieces = b"".join([run.lengths for run in runs]), [run.data for run in runs]
-        numbers = None
-        if self.numbers is not None:
-            numbers = PackedNumbers(*self.numbers, b"".join([run.digests for run in runs]))
-        return pack_joined(lengths, pieces, codec, bodies=True, numbers=numbers)
-
-    def _joined(self) -> tuple[bytes, Sequence[bytes | memoryview]]:
-        """The table of the messages' lengths, and pieces that hold them one behind the other."""
-        runs, fronts = self.runs, self.fronts
-        if len(fronts) > 1 or any(run.bodies for run in runs):
+    def sealed(self, codec: Codec) -> RecordBatch:
+        """Its record batch."""
+        runs, bodies = self.runs, all(run.bodies for run in self.runs)
+        digests = b"".join([run.digests for run in runs]) if self.numbering is not None else b""
+        if bodies or not any(run.bodies for run in runs):
+            lengths, pieces = b"".join([run.lengths for run in runs]), [run.data for run in runs]
+            batch = seal(lengths, pieces, bodies=bodies, codec=codec, digests=digests)
+        else:
             messages = self.messages()
-            return table_of(messages), messages
-        lengths, pieces = b"".join([run.lengths for run in runs]), [run.data for run in runs]
-        if fronts:
-            first = _U32.unpack_from(lengths)[0] + len(fronts[0])
-            lengths, pieces = _U32.pack(first) + lengths[LENGTH_BYTES:], [fronts[0], *pieces]
-        return lengths, pieces
+            batch = seal(table_of(messages), messages, bodies=False, codec=codec, digests=digests)
+        return batch if self.numbering is None else batch.numbered(self.numbering)
 
 
 class Room(NamedTuple):
     """What may go out over a link in one go."""
 
-    packs: bool
+    batches: bool
     events: int
-    batch_bytes: int  # where it packs: of the messages in one batch, each with the overhead
-    overhead: int
-    scarce: bool  # where it packs: an answer to what is under way will make room for a better piece
-
-    def numbered(self, front: int, *, each: bool) -> Room:
-        """So many bytes are put in front of each message, or of the first one."""
-        return self._replace(batch_bytes=self.batch_bytes - front, overhead=self.overhead + front * each)
+    batch_bytes: int  # of the events in one batch, each with EVENT_BYTES
+    scarce: bool  # of batches: an answer to what is under way will make room for a better piece
 
 
 def room_of(sender: Sender, most_events: int) -> Room:
-    if sender.packs:
+    if sender.sends_batches:
         scarce = most_events < min(LEAST_CUT, sender.batch_events)
-        return Room(True, min(most_events, sender.batch_events), sender.batch_bytes, LENGTH_BYTES, scarce)
-    return Room(False, min(most_events, PUMP_MESSAGES), 0, 0, False)
+        return Room(True, min(most_events, sender.batch_events), sender.batch_bytes, scarce)
+    return Room(False, min(most_events, PUMP_MESSAGES), 0, False)
 
 
 def next_transfers(waiting: deque[Run], room: Room) -> list[Transfer]:
@@ -119,8 +92,8 @@ def next_transfers(waiting: deque[Run], room: Room) -> list[Transfer]:
     Where this fails, the queue is as it was."""
     taken: list[Run] = []
     try:
-        if room.packs:
-            return [_next_transfer(waiting, taken, room.events, room.batch_bytes, room.overhead)]
+        if room.batches:
+            return [_next_transfer(waiting, taken, room.events, room.batch_bytes)]
         return _next_singles(waiting, taken, room.events)
     except BaseException:
         waiting.extendleft(reversed(taken))
@@ -142,12 +115,14 @@ def _next_singles(waiting: deque[Run], taken: list[Run], most_events: int) -> li
     return [Transfer([one], 1, one.size) for one in taken]
 
 
-def _next_transfer(waiting: deque[Run], taken: list[Run], most_events: int, most_bytes: int, overhead: int) -> Transfer:
-    """At least one event, whatever its size."""
+def _next_transfer(waiting: deque[Run], taken: list[Run], most_events: int, most_bytes: int) -> Transfer:
+    """At least one event, whatever its size. Those that have numbers follow each other."""
     events = size = 0
     while waiting and events < most_events:
         run = waiting[0]
-        count = run.fitting(most_events - events, most_bytes, overhead)
+        if taken and not _follows(run, taken[-1]):
+            break
+        count = run.fitting(most_events - events, most_bytes, EVENT_BYTES)
         if not count and taken:
             break
         count = count or 1  # one that is larger than all others may be together
@@ -156,10 +131,17 @@ def _next_transfer(waiting: deque[Run], taken: list[Run], most_events: int, most
         else:
             waiting.popleft()
         taken.append(run)
-        most_bytes -= run.weight(overhead)
+        most_bytes -= run.weight(EVENT_BYTES)
         events += run.events
         size += run.size
     return Transfer(taken, events, size)
+
+
+def _follows(run: Run, before: Run) -> bool:
+    """Its numbers go on where those of the other end, or neither has any yet."""
+    if before.sequence_number is None:
+        return run.sequence_number is None
+    return run.sequence_number == following(before.sequence_number, before.events)
 
 
 def without_too_large(
@@ -220,9 +202,8 @@ class UnderWay:
     ) -> Sequence[int]:
         """Returns their numbers."""
         numbers: Sequence[int]
-        if sender.packs:
-            codec = sender.codec
-            numbers = [sender.send_packed(one.packed(codec), one.events, txn_id=txn_id) for one in transfers]
+        if sender.sends_batches:
+            numbers = [sender.send_batch(one.sealed(sender.codec), txn_id=txn_id) for one in transfers]
         else:
             messages = [message for transfer in transfers for message in transfer.messages()]
             numbers = sender.send_many(messages, txn_id=txn_id)

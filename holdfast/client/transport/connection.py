@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from holdfast import protocol
-from holdfast.amqp.encoding.codec import Described, symbol
+from holdfast.amqp.encoding.codec import Described, symbol, uint
 from holdfast.amqp.engine.engine import Engine
 from holdfast.amqp.errors import CONNECTION_FORCED, INVALID_FIELD
 from holdfast.amqp.events import (
@@ -50,6 +50,7 @@ from holdfast.client.errors import (
     ProtocolError,
     TimeoutExpiredError,
     UnreachableError,
+    UnsupportedError,
     link_error,
 )
 from holdfast.client.start_position import Start
@@ -66,6 +67,7 @@ from holdfast.client.transport.login import ASKS_FOR_LOGIN, login_of
 from holdfast.client.transport.security import Security
 from holdfast.client.waits.patience import Patience
 from holdfast.records.codec import Codec
+from holdfast.records.record_batch import VERSION
 
 NO_TLS_THERE = "is it a port for TLS, and does the node take this client's certificate?"
 LOGIN_ADVICE = "log in as a user (--user and --password-file, or user and password), by a token or by a certificate"
@@ -200,29 +202,33 @@ class Connection(asyncio.Protocol):
         bound_s: float,
         identity: Mapping[str, Any] | None = None,
         which: Identity | None = None,
-        codec: Codec | None = None,
+        codec: Codec = Codec.NONE,
     ) -> Sender:
         """Attach a sending link; raises the node's refusal, a redirect included, as a typed error. `identity`: who an
-        idempotent producer says that it is, as link properties. `which`: the log that is meant. `codec`: of packed
-        batches, if the node takes such for a partition; None: send single messages."""
+        idempotent producer says that it is, as link properties. `which`: the log that is meant. `codec`: of the record
+        batches that go to a partition; where none is named single messages go."""
         self._check_open()
         properties = _partition_property(partition) | ({} if which is None else which.properties())
-        if codec is not None and partition is not None:
-            properties[protocol.PACKED_BATCHES] = True
+        if partition is not None:
+            properties[protocol.RECORD_BATCHES] = uint(VERSION)
         desired: tuple[str, ...] = ()
         if identity is not None:
-            properties, desired = (
-                {**properties, **identity, protocol.IMPLIED_NUMBERS: True},
-                (protocol.IDEMPOTENT_CAPABILITY,),
-            )
+            properties, desired = {**properties, **identity}, (protocol.IDEMPOTENT_CAPABILITY,)
         source = Source(outcomes=protocol.OUTCOMES)
         link = self._engine.open_sender(address, source=source, properties=properties, desired_capabilities=desired)
         sender = Sender(self, link, owner, _name(address, partition))
         await self._attached(sender, bound_s)
         if which is not None:
             which.learn(sender.properties)
-        if codec is not None:
-            sender.agree(codec)
+        if partition is not None:
+            agreed = sender.properties.get(protocol.RECORD_BATCHES)
+            if agreed != VERSION:
+                sender.abandon()
+                raise UnsupportedError(
+                    f"{sender.what}: the node does not take record batches of version {VERSION} (it says {agreed!r})",
+                    advice="connect to a node of this version of Holdfast, or use another AMQP client for that one",
+                )
+            sender.send_batches(codec)
         return sender
 
     async def attach_coordinator(

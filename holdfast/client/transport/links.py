@@ -17,9 +17,9 @@ from holdfast.amqp.links.receiver_link import ReceiverLink
 from holdfast.amqp.links.sender_link import SenderLink
 from holdfast.client.errors import HoldfastError
 from holdfast.client.transport.address import Address
-from holdfast.client.transport.packed_transfers import PackedTransfers
+from holdfast.client.transport.batch_transfers import BATCH_EVENTS, BatchTransfers
 from holdfast.records.codec import Codec
-from holdfast.records.record_batch import VERSION
+from holdfast.records.record_batch import VERSION, RecordBatch
 
 IN_BATCHES: Mapping[str, Any] = {protocol.RECORD_BATCHES: uint(VERSION)}
 """What a link says at its attach that takes record batches."""
@@ -43,7 +43,7 @@ class SenderOwner(Protocol):
         """There is credit, or room in the socket again."""
 
     def on_outcomes(self, outcomes: list[tuple[int, DeliveryState]]) -> None:
-        """What became of sends, by the numbers that `send_many` and `send_packed` gave."""
+        """What became of sends, by the numbers that `send_many` and `send_batch` gave."""
 
     def on_closed(self, error: HoldfastError) -> None:
         """The link is gone, with all its unanswered sends."""
@@ -93,39 +93,33 @@ class ClientLink:
 
 
 class Sender(ClientLink):
-    """A link that sends: single messages, or packed batches of them."""
+    """A link that sends: single messages, or record batches."""
 
     link: SenderLink
-    _packed: PackedTransfers | None = None
     codec = Codec.NONE
-    """Of what it packs."""
+    """Of the batches that it sends."""
+    batch_events = BATCH_EVENTS
+    """Events in one batch at most."""
+    _batches: BatchTransfers | None = None
 
     @property
     def server(self) -> Address:
         """Of its connection."""
         return self._connection.address
 
-    def agree(self, codec: Codec) -> None:
-        """Its transfers are packed batches, if the node has agreed to that in its answer to the attach."""
-        most_unsettled = self.properties.get(protocol.PACKED_BATCHES)
-        if isinstance(most_unsettled, int) and most_unsettled > 0:
-            self._packed, self.codec = PackedTransfers(self.link, int(most_unsettled)), codec
+    def send_batches(self, codec: Codec) -> None:
+        """Nothing but record batches goes over it: the node has agreed to that in its answer to the attach."""
+        self._batches, self.codec = BatchTransfers(self.link), codec
 
     @property
-    def packs(self) -> bool:
-        """Nothing but packed batches goes over it."""
-        return self._packed is not None
-
-    @property
-    def batch_events(self) -> int:
-        """Messages in one packed batch at most; 1: it takes single ones."""
-        return 1 if self._packed is None else self._packed.batch_events
+    def sends_batches(self) -> bool:
+        return self._batches is not None
 
     @property
     def batch_bytes(self) -> int:
-        """See `PackedTransfers`."""
-        assert self._packed is not None, "it takes single messages"
-        return self._packed.batch_bytes
+        """See `BatchTransfers`."""
+        assert self._batches is not None, "it takes single messages"
+        return self._batches.batch_bytes
 
     @property
     def properties(self) -> Mapping[str, Any]:
@@ -134,28 +128,28 @@ class Sender(ClientLink):
 
     @property
     def credit(self) -> int:
-        """How many messages may be sent now: in one packed batch, where it `packs`."""
+        """How many messages may be sent now: in one batch, where it `sends_batches`."""
         if not self.link.is_open or self._connection.congested:
             return 0
-        return self.link.credit if self._packed is None else self._packed.credit
+        return self.link.credit if self._batches is None else self._batches.credit
 
     @property
     def max_message_size(self) -> int:
         """Bytes that the node takes in one message; 0: it names no limit."""
-        return self.link.remote_max_message_size if self._packed is None else self._packed.max_message_size
+        return self.link.remote_max_message_size if self._batches is None else self._batches.max_message_size
 
     def send_many(self, payloads: Sequence[bytes], *, txn_id: bytes | None = None) -> range:
         """Queue single messages, at most `credit`; their outcomes come by number. `txn_id`: they are part of a
         transaction."""
-        assert self._packed is None, "it takes packed batches"
+        assert self._batches is None, "it takes record batches"
         numbers = self.link.send_many(payloads, txn_id=txn_id)
         self._connection.flush_soon()
         return numbers
 
-    def send_packed(self, batch: bytes, count: int, *, txn_id: bytes | None = None) -> int:
-        """Queue one packed batch, of so many messages, at most `credit`; its outcome comes by this number."""
-        assert self._packed is not None, "it takes single messages"
-        number = self._packed.send(batch, count, txn_id)
+    def send_batch(self, batch: RecordBatch, *, txn_id: bytes | None = None) -> int:
+        """Queue one batch, of at most `credit` events; its outcome comes by this number."""
+        assert self._batches is not None, "it takes single messages"
+        number = self._batches.send(batch, txn_id)
         self._connection.flush_soon()
         return number
 
@@ -165,8 +159,8 @@ class Sender(ClientLink):
         self.owner.on_credit()
 
     def on_outcomes(self, outcomes: list[tuple[int, DeliveryState]]) -> None:
-        if self._packed is not None:
-            self._packed.answered([number for number, _ in outcomes])
+        if self._batches is not None:
+            self._batches.answered([number for number, _ in outcomes])
         self.owner.on_outcomes(outcomes)
 
 

@@ -200,7 +200,7 @@ class Network:
         deadline_s: float,
         hint: HoldfastError | None = None,
         identity: Mapping[str, Any] | None = None,
-        codec: Codec | None = None,
+        codec: Codec = Codec.NONE,
     ) -> Sender:
         """A link that sends to a log (or one partition of it). `deadline_s` is a time of the running loop. `identity`,
         `codec`: see `Connection.attach_sender`."""

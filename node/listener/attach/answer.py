@@ -24,6 +24,7 @@ from node.listener.attach.link_plan import Kind, Plan
 from node.listener.attach.stranded import Stranded
 from node.listener.endpoint import Endpoint, EndpointHost
 from node.listener.errors import Refused
+from node.listener.incoming.batch_link import IdempotentBatchLink, IncomingBatchLink, asks_for_batches
 from node.listener.incoming.idempotent.idempotent_link import IdempotentLink
 from node.listener.incoming.incoming_link import IncomingLink
 from node.listener.info import Info
@@ -159,7 +160,10 @@ def _events(
     held: dict[str, OwnedPartition] | None = None,
 ) -> Endpoint:
     if isinstance(link, ReceiverLink):
-        return IncomingLink(host, link, plan) if granted is None else IdempotentLink(host, link, plan, granted)
+        batches = plan.bound and asks_for_batches(link)
+        if granted is None:
+            return (IncomingBatchLink if batches else IncomingLink)(host, link, plan)
+        return (IdempotentBatchLink if batches else IdempotentLink)(host, link, plan, granted)
     assert isinstance(link, SenderLink)
     if held is not None:
         return GroupLink(host, link, plan, starts, held)

@@ -23,8 +23,10 @@ from enum import Enum, auto
 from functools import partial
 from typing import Any, Protocol
 
+from holdfast.records.lengths import table_of
+from holdfast.records.record_batch import SEQUENCES, RecordBatch, seal
 from node.listener.broker import Broker
-from node.partition.api import Appended, AppendOutcome, Failed, Numbers
+from node.partition.api import Appended, AppendOutcome, Begins, Failed
 
 RETRY_DELAY_S = 0.05
 """Between attempts while nothing announces a change: a leader that is new, or busy, is asked twenty times a second."""
@@ -33,23 +35,42 @@ _TRANSIENT = frozenset({"not_leader", "overloaded"})
 
 
 class QueuedBatch:
-    """Deliveries of one Transfers event that go to one partition; `deliveries[i]` carries `records[i]`."""
+    """A batch that goes to one partition, and the deliveries that brought it: one for each of its records in the order
+    of the records, or one for all of them."""
 
-    __slots__ = ("count", "deliveries", "events", "in_doubt", "in_row", "numbers", "place", "records", "size")
+    __slots__ = ("begins", "count", "deliveries", "in_doubt", "in_row", "place", "sealed", "size")
 
-    def __init__(
-        self, deliveries: list[Any], records: Sequence[bytes], count: int, size: int, numbers: Numbers | None = None
-    ) -> None:
-        """`deliveries` is empty when the peer sends everything settled. `size`: bytes, as received."""
-        self.events = len(records)  # more than `count` if a delivery is a batch of its own
+    def __init__(self, deliveries: list[Any], sealed: RecordBatch, count: int, size: int) -> None:
+        """`deliveries` is empty when the peer sends everything settled, `count` is how many there were. `size`: bytes,
+        as received."""
         self.in_row = True  # the deliveries came one after the other, with nothing between them
         self.deliveries = deliveries
-        self.records = records
+        self.sealed = sealed
         self.count = count
         self.size = size
-        self.numbers = numbers
+        self.begins: Begins | None = None
         self.place = 0  # in the order of the append queue, once it was submitted
         self.in_doubt = False  # an attempt ended with nobody knowing whether it was appended
+
+    @property
+    def events(self) -> int:
+        """More than `count` if one delivery brought all."""
+        return self.sealed.head.record_count
+
+    @property
+    def first_number(self) -> int:
+        """Of a producer's batch."""
+        return self.sealed.head.base_sequence
+
+    @property
+    def next_number(self) -> int:
+        """The number behind the last one."""
+        return (self.first_number + self.events) % SEQUENCES
+
+
+def sealed_messages(messages: Sequence[bytes], digests: bytes = b"") -> RecordBatch:
+    """The batch of messages that came one by one, and were looked at."""
+    return seal(table_of(messages), messages, bodies=False, digests=digests)
 
 
 class QueueOwner(Protocol):
@@ -125,7 +146,7 @@ class AppendQueue:
         self._places += 1
         batch.place = self._places
         self._goes(batch)
-        handle.append(batch.records, partial(self._answered, batch), batch.numbers)
+        handle.append(batch.sealed, partial(self._answered, batch), batch.begins)
 
     def _goes(self, batch: QueuedBatch) -> None:
         """The batch is about to be handed over, and may be answered before that has returned."""

@@ -1,8 +1,7 @@
-"""One transfer that holds many messages: Event Hubs' batches, and the packed batches of our own producers.
+"""One transfer that holds many messages: the batches of Event Hubs' clients.
 
 Problem: clients of Event Hubs send a batch as one message of a format of its own: each of its data sections is a whole
-message. It is one delivery, so it has one outcome; but it is many events, each with an offset. A packed batch is the
-same in one data section (`holdfast/records/packed_batch.py`), on links that have agreed to nothing else.
+message. It is one delivery, so it has one outcome; but it is many events, each with an offset.
 Rules never broken:
  - all of an envelope is stored, side by side, or nothing of it: it is one append, which is one entry of the log;
  - what is not a sequence of messages is refused as a whole, and so is an envelope whose parts contradict it;
@@ -22,13 +21,7 @@ from typing import NamedTuple
 
 from holdfast.amqp import MalformedMessage
 from holdfast.amqp.messages.sections import DATA, decode_section, section_at, skip_value, split
-from holdfast.amqp.messages.well_formed import all_data
-from holdfast.records.joined_messages import split_off
-from holdfast.records.packed_batch import PackedNumbers, read_outside
-from holdfast.records.packed_bodies import PackedBodies
 from holdfast.records.record_batch import MAX_RECORDS
-from node.listener import errors
-from node.listener.errors import Refused
 from node.listener.incoming import routing_annotations
 
 MAX_SECTIONS = 2 * MAX_RECORDS
@@ -37,12 +30,10 @@ turn of the event loop."""
 
 
 class Envelope(NamedTuple):
-    """`front`: its own annotations, as a message without contents. `messages`: what it holds, as they were sent.
-    `numbers`: those of an idempotent producer, if the envelope says them and not its messages."""
+    """`front`: its own annotations, as a message without contents. `messages`: what it holds, as they were sent."""
 
     front: bytes
     messages: Sequence[bytes]
-    numbers: PackedNumbers | None = None
 
 
 class Contents(NamedTuple):
@@ -94,21 +85,8 @@ def _check_sections(payload: bytes, most: int) -> None:
         count += 1
 
 
-def open_packed(payload: bytes, most_bytes: int) -> Envelope:
-    """A packed batch of a producer of ours; one of bodies stays unopened. Raises MalformedMessage."""
-    outside = read_outside(payload, most_bytes)
-    messages = PackedBodies(payload, outside) if outside.bodies else outside.open(payload)
-    return Envelope(_NO_BODY, messages, outside.numbers)
-
-
 def read_plain(envelope: Envelope) -> Contents:
     """Raises MalformedMessage, or Refused for messages with a producer's numbers."""
-    if envelope.numbers is not None:
-        raise Refused(errors.numbers_unasked())
-    if isinstance(envelope.messages, PackedBodies):
-        return Contents(envelope.messages, None, None)
-    if envelope.front is _NO_BODY and all_data(split_off(envelope.messages)):
-        return Contents(envelope.messages, None, None)
     outer = routing_annotations.read(envelope.front)
     read = [routing_annotations.read(message) for message in envelope.messages]
     for position, one in enumerate(read):

@@ -6,7 +6,8 @@ first bytes tell that it is one; a run of messages for one partition is one list
 
 Rule never broken: nothing is stored that a reader could not decode (`well_formed.py`): a log would keep it for ever.
 What becomes of each delivery is told by `answering_link.py`, which this is built upon. Links of idempotent producers
-are served by `idempotent_link.py`, which is this with numbers.
+are served by `idempotent_link.py`, which is this with numbers; those of our own producers bring record batches, and are
+served by `batch_link.py`.
 
 Rejected: two classes for bound and agnostic. They differ in one function, which partition; everything that can go wrong
 (answers, credit, order, leaving) is the same, and must stay the same.
@@ -14,13 +15,13 @@ Rejected: two classes for bound and agnostic. They differ in one function, which
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from itertools import groupby, repeat
 from typing import Any
 
 from holdfast import protocol
 from holdfast.amqp import (
-    RELEASED,
     DeliveryState,
     MalformedMessage,
     ReceiverLink,
@@ -29,26 +30,29 @@ from holdfast.amqp import (
     Transactional,
     Transfers,
     symbol,
-    uint,
 )
 from holdfast.amqp.errors import DECODE_ERROR, Error
 from holdfast.amqp.messages.well_formed import all_data
-from holdfast.records.packed_bodies import held_bytes
+from holdfast.records.record_batch import RecordBatch
 from node.listener import errors
 from node.listener.attach.link_plan import Plan
 from node.listener.endpoint import EndpointHost
 from node.listener.errors import Refused
 from node.listener.incoming import routing_annotations
 from node.listener.incoming.answering_link import AnsweringLink
-from node.listener.incoming.append_queue import AppendQueue, QueuedBatch
-from node.listener.incoming.batch_envelopes import Envelope, open_envelope, open_packed, read_plain
+from node.listener.incoming.append_queue import AppendQueue, QueuedBatch, sealed_messages
+from node.listener.incoming.batch_envelopes import Envelope, open_envelope, read_plain
 from node.listener.incoming.partition_choice import PartitionChoice
-from node.listener.incoming.unopened_batches import MESSAGES_A_TURN, Unopened, UnopenedBatches
 from node.listener.transactions.client_transaction import ClientTransaction
-from node.partition.api import Numbers
 
-TYPICAL_PACKED_BYTES = 64 * 1024.0
-"""Of a packed batch, until some have come: what the window of a link for them is reckoned by."""
+
+@dataclass(slots=True)
+class _Gathered:
+    """Messages of one piece of input for one partition."""
+
+    deliveries: list[Any]
+    records: list[bytes]
+    size: int
 
 
 class IncomingLink(AnsweringLink):
@@ -58,11 +62,6 @@ class IncomingLink(AnsweringLink):
         super().__init__(host, link, plan)
         self._queues: dict[str, AppendQueue] = {}
         self._choice = PartitionChoice(plan)
-        self._packed: UnopenedBatches | None = None  # each message is a packed batch
-        self._packed_window = host.config.packed_window  # messages in those that are unanswered
-        if plan.bound and link.remote_properties.get(protocol.PACKED_BATCHES) is True:
-            self._packed = UnopenedBatches(host.config.credit_window_bytes, self._take_packed)
-            self._mean_size = TYPICAL_PACKED_BYTES
 
     def open(self) -> None:
         bound = self.plan.partition
@@ -71,13 +70,10 @@ class IncomingLink(AnsweringLink):
     def accept(self, properties: Mapping[str, Any] | None) -> None:
         self.link.accept(
             target=Target(address=self.plan.address),
-            properties={**(properties or {}), **self.which_log(), **self._terms_of_batches()} or None,
+            properties={**(properties or {}), **self.which_log()} or None,
             max_message_size=self.host.config.max_message_size,
         )
         self._top_up()
-
-    def _terms_of_batches(self) -> dict[str, Any]:
-        return {protocol.PACKED_BATCHES: uint(self._packed_window)} if self._packed is not None else {}
 
     # -------------------------------------------------------------------------------------------- messages come in
 
@@ -107,9 +103,6 @@ class IncomingLink(AnsweringLink):
     def _take(self, event: Transfers, transaction: ClientTransaction | None) -> None:
         """Take in what came one after the other, all of it in this transaction or in none."""
         deliveries, payloads, start = event.deliveries, event.payloads, 0
-        if self._packed is not None:
-            self._packed_batches(event, self._packed, transaction)
-            return
         for at in (*event.batches, len(payloads)):  # the batches are Event Hubs' envelopes, the rest single messages
             if start < at:
                 self._messages(deliveries[start:at], payloads[start:at], transaction)
@@ -129,39 +122,7 @@ class IncomingLink(AnsweringLink):
                 self._turn_down_one(deliveries, count, size, errors.log_deleted(self.plan.log), transaction)
                 return
             partition = self._choice.next(partitions)
-        self._submit(partition, QueuedBatch(deliveries, payloads, count, size), transaction)
-
-    def _packed_batches(self, event: Transfers, packed: UnopenedBatches, transaction: ClientTransaction | None) -> None:
-        for at, payload in enumerate(event.payloads):
-            self._note(1, len(payload), 0)
-            packed.put(Unopened(event.deliveries[at : at + 1], payload, transaction))
-        if self.leaving:
-            self._turn_away_unopened()
-        else:
-            packed.take_on()
-
-    def _take_packed(self, batch: Unopened) -> None:
-        assert self._packed is not None
-        own, size, transaction = batch.own, len(batch.payload), batch.transaction
-        try:
-            envelope = open_packed(batch.payload, self.host.config.max_message_size)
-        except MalformedMessage as problem:
-            self._packed.opened(size, MESSAGES_A_TURN)
-            self._unreadable(own, size, problem, transaction)
-            return
-        size = max(size, held_bytes(envelope.messages))
-        self._packed.opened(size, len(envelope.messages))
-        self.host.received(0, size - len(batch.payload), len(envelope.messages))
-        self._take_envelope(own, envelope, size, transaction)
-
-    def _turn_away_unopened(self) -> None:
-        """They certainly are not, and will not be, in the log."""
-        for own, payload, transaction in () if self._packed is None else self._packed.given_up():
-            state: DeliveryState = RELEASED
-            if transaction is not None:
-                transaction.refuse("a link of it was closed before all that it had brought was looked at")
-                state = Transactional(transaction.txn_id, RELEASED)
-            self._answer(own, 1, len(payload), state)
+        self._submit(partition, QueuedBatch(deliveries, sealed_messages(payloads), count, size), transaction)
 
     def _envelope(self, own: list[Any], payload: bytes, transaction: ClientTransaction | None) -> None:
         self._note(1, len(payload), 0)
@@ -178,28 +139,26 @@ class IncomingLink(AnsweringLink):
     ) -> None:
         """One delivery: one append, one outcome. `size`: what it holds here."""
         try:
-            partition, records, numbers = self._open(envelope)
+            partition, sealed = self._open(envelope)
         except MalformedMessage as problem:
             self._unreadable(own, size, problem, transaction)
         except Refused as refusal:
-            self._envelope_refused(own, size, refusal.error, transaction)
+            self._batch_refused(own, size, refusal.error, transaction)
         else:
-            self._submit(partition, QueuedBatch(own, records, 1, size, numbers), transaction)
+            self._submit(partition, QueuedBatch(own, sealed, 1, size), transaction)
 
-    def _unreadable(
-        self, own: list[Any], size: int, problem: MalformedMessage, transaction: ClientTransaction | None
-    ) -> None:
+    def _unreadable(self, own: list[Any], size: int, problem: Exception, transaction: ClientTransaction | None) -> None:
         text = f"the batch cannot be read: {problem}; correct it, do not resend it"
-        self._envelope_refused(own, size, Error(DECODE_ERROR, text), transaction)
+        self._batch_refused(own, size, Error(DECODE_ERROR, text), transaction)
 
-    def _open(self, envelope: Envelope) -> tuple[str, Sequence[bytes], Numbers | None]:
+    def _open(self, envelope: Envelope) -> tuple[str, RecordBatch]:
         """Where it goes, and what is to be stored of it."""
         partitions = self._choice.all()
         contents = read_plain(envelope)
         chosen = self._choice.choose(contents.target_partition, contents.group_key, partitions)
-        return chosen if chosen is not None else self._choice.next(partitions), contents.records, None
+        return chosen if chosen is not None else self._choice.next(partitions), sealed_messages(contents.records)
 
-    def _envelope_refused(self, own: list[Any], size: int, error: Error, transaction: ClientTransaction | None) -> None:
+    def _batch_refused(self, own: list[Any], size: int, error: Error, transaction: ClientTransaction | None) -> None:
         self._turn_down_one(own, 1, size, error, transaction)
 
     def _submit(self, partition: str, batch: QueuedBatch, transaction: ClientTransaction | None) -> None:
@@ -227,7 +186,7 @@ class IncomingLink(AnsweringLink):
         """Look at messages one by one, and group them by partition."""
         partitions = self._choice.all()
         unhinted: str | None = self.plan.partition
-        groups: dict[str, tuple[QueuedBatch, list[bytes]]] = {}
+        groups: dict[str, _Gathered] = {}
         handles: Iterable[Any] = deliveries or repeat(None)
         for handle, payload in zip(handles, payloads, strict=False):
             own = [handle] if deliveries else []
@@ -244,15 +203,14 @@ class IncomingLink(AnsweringLink):
             if partition is None:
                 partition = unhinted = unhinted or self._choice.next(partitions)
             if partition not in groups:
-                records: list[bytes] = []
-                groups[partition] = QueuedBatch([], records, 0, 0), records
-            batch, records = groups[partition]
-            batch.deliveries += own
-            records.append(message.stored)
-            batch.count += 1
-            batch.events += 1
-            batch.size += len(payload)
-        for partition, (batch, _) in groups.items():
+                groups[partition] = _Gathered([], [], 0)
+            gathered = groups[partition]
+            gathered.deliveries += own
+            gathered.records.append(message.stored)
+            gathered.size += len(payload)
+        for partition, gathered in groups.items():
+            records = gathered.records
+            batch = QueuedBatch(gathered.deliveries, sealed_messages(records), len(records), gathered.size)
             batch.in_row = batch.count == len(payloads)
             self._submit(partition, batch, transaction)
 
@@ -273,11 +231,6 @@ class IncomingLink(AnsweringLink):
 
     # -------------------------------------------------------------------------------------------- changes, leaving
 
-    def _account(self, count: int, size: int, accepted: bool) -> None:
-        super()._account(count, size, accepted)
-        if self._packed is not None:
-            self._packed.answered(size)  # at last: it may open another one
-
     def on_change(self) -> None:
         super().on_change()
         self._choice.changed()
@@ -292,6 +245,5 @@ class IncomingLink(AnsweringLink):
                 queue.attempt()
 
     def quiesce(self) -> None:
-        self._turn_away_unopened()
         for queue in self._queues.values():
             queue.close()

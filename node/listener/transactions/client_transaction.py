@@ -101,8 +101,8 @@ class ClientTransaction:
         """Takes a batch of a link on its way into a partition. Raises KeyError: the log is gone.
 
         The batch arrived while the transaction was open. It may have waited since then, and a commit with it."""
-        own = TransactionalBatch(batch, link, log)
         group = broker.raft_group(log, partition)
+        own = TransactionalBatch(batch, link, log, group)
         self._unanswered += 1
         if self.transaction.rollback_only:
             self._answer(own, Rejected(self._must_roll_back()))
@@ -139,7 +139,7 @@ class ClientTransaction:
     def _begun(self, batch: QueuedBatch, failed: Failed | None) -> None:
         assert isinstance(batch, TransactionalBatch)
         if batch.begins is not None:
-            self.transaction.begun(batch.begins, failed)
+            self.transaction.begun(batch.group, failed)
 
     def broken(self, error: BaseException) -> None:
         self._host.fail(error)

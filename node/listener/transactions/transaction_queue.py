@@ -13,24 +13,25 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.records.record_batch import DIGEST_BYTES
+from holdfast.records.record_batch import Numbering
 from node.listener.broker import Broker
 from node.listener.incoming.append_queue import QueuedBatch, QueueOwner
 from node.listener.incoming.idempotent.idempotent_append_queue import IdempotentAppendQueue
-from node.partition.api import Failed, Numbers
+from node.partition.api import Failed
 from node.transactions.transaction import Transaction
 
 
 class TransactionalBatch(QueuedBatch):
-    """`link`: whose deliveries they are. `log`: where they go, for people."""
+    """`link`: whose deliveries they are. `log`: where they go, for people; `group`: the same as a Raft group."""
 
-    __slots__ = ("begins", "link", "log")
+    __slots__ = ("group", "link", "log")
 
-    def __init__(self, batch: QueuedBatch, link: Any, log: str) -> None:
-        super().__init__(batch.deliveries, batch.records, batch.count, batch.size)
+    def __init__(self, batch: QueuedBatch, link: Any, log: str, group: int) -> None:
+        super().__init__(batch.deliveries, batch.sealed, batch.count, batch.size)
+        self.in_row = batch.in_row
         self.link = link
         self.log = log
-        self.begins: int | None = None  # the Raft group in which the transaction begins with it
+        self.group = group
 
 
 class TransactionQueue(IdempotentAppendQueue):
@@ -40,23 +41,19 @@ class TransactionQueue(IdempotentAppendQueue):
         super().__init__(owner, broker, log, partition, wait_s=wait_s, follow=True)
         self._transaction = transaction
         self._number = 0
-        self._group = broker.raft_group(log, partition)
-        self._begins = transaction.begins_with_events(self._group)
+        group = broker.raft_group(log, partition)
+        self._begins = transaction.begins_with_events(group)
         self._early: list[QueuedBatch] | None = None  # what waits until the partition has joined; None: nothing need
         if self._begins is None:
             self._early = []
-            transaction.join(self._group).add_done_callback(lambda done: self._joined(done.result()))
+            transaction.join(group).add_done_callback(lambda done: self._joined(done.result()))
 
     def submit(self, batch: QueuedBatch) -> None:
-        if batch.numbers is None:  # else it has waited, and keeps its place in the line
-            # Of records never appended under another number: equal digests say nothing that the number does not.
-            digests = bytes(DIGEST_BYTES * batch.events)
-            begins, self._begins = self._begins, None
-            batch.numbers = Numbers(*self._transaction.pair, self._number, digests, True, begins)
+        if batch.sealed.transaction is None:  # else it has waited, and keeps its place in the line
+            numbering = Numbering(*self._transaction.pair, self._number)
+            batch.sealed = batch.sealed.numbered(numbering, transactional=True)
+            batch.begins, self._begins = self._begins, None
             self._number += batch.events
-            if begins is not None:
-                assert isinstance(batch, TransactionalBatch)
-                batch.begins = self._group
         if self._early is None:
             super().submit(batch)
         else:

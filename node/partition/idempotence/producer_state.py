@@ -347,13 +347,13 @@ def remember(producer: Producer, batch: RecordBatch, stored: StoredAt, least_eve
     producer.last = (batch.head.base_sequence + count - 1) % SEQUENCES
     producer.stored = min(producer.stored + stored.events, REMEMBERED_EVENTS)
     producer.batches += _BATCH.pack(*stored)
-    producer.digests += batch.digests[(count - stored.events) * DIGEST_BYTES :]
+    producer.digests += batch.marks[(count - stored.events) * DIGEST_BYTES :]
     _shorten(producer, least_events)
 
 
 def compare(producer: Producer, batch: RecordBatch) -> Known | ProducerRefusal:
     """A batch that does not begin with the next number: how much of its front is stored, and the same as remembered?"""
-    head, digests = batch.head, batch.digests
+    head, digests = batch.head, batch.marks
     remembered, who = producer.remembered, f"producer {producer.producer_id} (epoch {producer.epoch})"
     age = (producer.last - head.base_sequence) % SEQUENCES
     if age >= max(remembered, producer.stored):

@@ -23,6 +23,7 @@ from node.listener.outgoing.source_filters import select
 from node.listener.transactions.client_transaction import ClientTransaction
 from node.partition.api import After
 from node.transactions.transaction import StagedPosition, Transaction
+from tests.batches import batch_of
 from tests.simulation.checker import Violation
 from tests.simulation.transactions.judge import TransactionsJudge
 from tests.simulation.transactions.load import READ_BYTES, TransactionalLoad
@@ -59,7 +60,7 @@ class LinkSession(Session):
     def __init__(self, *arguments: Any) -> None:
         self.transactions: dict[bytes, ClientTransaction] = {}
         self._own: ClientTransaction | None = None
-        self._unanswered: dict[int, asyncio.Future[None]] = {}  # by their lists of records
+        self._unanswered: dict[tuple[bytes, ...], asyncio.Future[None]] = {}  # by their records
         super().__init__(*arguments)
 
     # ---- one transaction
@@ -83,8 +84,8 @@ class LinkSession(Session):
         log, partition = found
         records = self._records(transaction)
         self._writers.ledger.sends(transaction.pair, judge.group_id, records)
-        batch = QueuedBatch([], records, len(records), sum(map(len, records)))
-        answered = self._unanswered[id(records)] = asyncio.get_running_loop().create_future()
+        batch = QueuedBatch([], batch_of(records), len(records), sum(map(len, records)))
+        answered = self._unanswered[tuple(records)] = asyncio.get_running_loop().create_future()
         self._of(transaction).send(self, broker_of(self._node), log.name, partition.name, batch)
         if self._chance.random() < AWAITED:
             await answered
@@ -110,9 +111,10 @@ class LinkSession(Session):
     # ---- what it hears
 
     def answer_in_transaction(self, batch: QueuedBatch, state: DeliveryState) -> None:
-        waiting = self._unanswered.pop(id(batch.records), None)
+        records = tuple(batch.sealed.messages())
+        waiting = self._unanswered.pop(records, None)
         if waiting is None:
-            raise Violation(f"a batch of {self._name} is answered twice, now {state}: {batch.records}")
+            raise Violation(f"a batch of {self._name} is answered twice, now {state}: {records}")
         if not waiting.done():  # else its session ended with its node
             waiting.set_result(None)
 

@@ -11,8 +11,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from holdfast.records.record_batch import RecordBatch
 from node import peer_types
-from node.partition.api import Appended, AppendOutcome, Failed, Numbers
+from node.partition.api import Appended, AppendOutcome, Begins, Failed
 from tests.simulation.world.rpc.calls import Network, PeerClient, Wire
 
 if TYPE_CHECKING:
@@ -46,17 +47,17 @@ class Questions:
         return peer_types.decode_answer(answer) if isinstance(answer, bytes) else answer
 
     async def append(
-        self, caller: TransactionalNode, called: int, group: int, records: list[bytes], numbers: Numbers
+        self, caller: TransactionalNode, called: int, group: int, batch: RecordBatch, begins: Begins | None
     ) -> AppendOutcome:
         async def served(node: TransactionalNode) -> Any:
             replica = node.partition(group)
             if replica is None:
                 return Failed("not_leader", True, f"node {node.id} has no replica of group {group}")
             outcome: asyncio.Future[AppendOutcome] = asyncio.get_running_loop().create_future()
-            replica.append(list(records), lambda given: None if outcome.done() else outcome.set_result(given), numbers)
+            replica.append(batch, lambda given: None if outcome.done() else outcome.set_result(given), begins)
             return await outcome
 
-        answer = await self._exchange(caller, called, "append", numbers, served)
+        answer = await self._exchange(caller, called, "append", (batch.head, begins), served)
         assert isinstance(answer, Appended | Failed)
         return answer
 

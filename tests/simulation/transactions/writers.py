@@ -11,12 +11,13 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from holdfast.records.record_batch import DIGEST_BYTES
-from node.partition.api import Appended, Failed, Numbers
+from holdfast.records.record_batch import RecordBatch
+from node.partition.api import Appended, Begins, Failed
 from node.partition.consumer_groups.group_state import Claim, Owned
 from node.transactions.errors import TransactionFailed
 from node.transactions.producer import TransactionalProducer
 from node.transactions.transaction import StagedPosition, Transaction
+from tests.batches import numbered
 from tests.simulation.checker import Violation
 
 if TYPE_CHECKING:
@@ -220,11 +221,11 @@ class Session:
         first = self._sequence.get(judge.group_id, 0)
         self._sequence[judge.group_id] = first + len(records)
         self._writers.ledger.sends(transaction.pair, judge.group_id, records)
-        numbers = Numbers(*transaction.pair, first, bytes(DIGEST_BYTES * len(records)), True, begins)
+        batch = numbered(records, *transaction.pair, first, transactional=True)
         outcome: Appended | Failed = Failed("unknown", True, "there was no time")
         deadline_s = self._schedule.now + WRITE_WITHIN_S
         while self._schedule.now < deadline_s:
-            outcome = await self._append(judge.group_id, records, numbers)
+            outcome = await self._append(judge.group_id, batch, begins)
             if isinstance(outcome, Appended):
                 return None
             if not outcome.retriable:
@@ -238,13 +239,13 @@ class Session:
         unique = self._schedule.unique
         return [b"t%d.%d.%d" % (*transaction.pair, unique()) for _ in range(self._chance.randint(1, 3))]
 
-    async def _append(self, group_id: int, records: list[bytes], numbers: Numbers) -> Appended | Failed:
+    async def _append(self, group_id: int, batch: RecordBatch, begins: Begins | None) -> Appended | Failed:
         leader = self._node.replicas.leader_of(group_id)
         if leader is None and self._node.leads(group_id):
             leader = self._node.id
         if leader is None:
             return Failed("not_leader", True, "nobody leads")
-        return await self._node.questions.append(self._node, leader, group_id, records, numbers)
+        return await self._node.questions.append(self._node, leader, group_id, batch, begins)
 
     # ---- positions of a consumer group
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from cluster.raft import Committed, Discarded, Outcome, RaftError
 from node.partition.api import After, Appended, AppendOutcome
 from node.partition.reader import LocalReader
-from tests.batches import entry_of
+from tests.batches import batch_of, entry_of
 from tests.simulation.checker import Violation
 from tests.simulation.workload.members import GroupMember
 from tests.simulation.workload.producers import NumberedProducer
@@ -81,7 +81,7 @@ class PartitionClients:
             elif outcome.certainly_not_appended:
                 self.judge.never(kept)
 
-        replica.append(records, done)
+        replica.append(batch_of(records), done)
 
     def _go_on(self, node: SimNode) -> None:
         """Some write again from inside the answer, in the middle of a turn, to whatever group."""

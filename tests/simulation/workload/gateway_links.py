@@ -7,7 +7,7 @@ of leader, and a reader beside it does not. What must hold:
 * what a link stored stands in the order in which the link received it, whatever was submitted again;
 * a reader through a gateway passes over nothing, and sees what was stored.
 
-Every other batch of a link is one that its producer has packed, and that goes as it came.
+Every other batch of a link is one that its producer has sealed, of bodies, and that goes as it came.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from unittest.mock import NonCallableMock
 
-from holdfast.records.joined_messages import table_of
-from holdfast.records.packed_batch import pack_joined
-from holdfast.records.packed_bodies import PackedBodies, packed_bodies
+from holdfast.records.record_batch import OpenBatch, read_batch, with_heads
 from node.broker import NodeBroker
 from node.listener.incoming.append_queue import AppendQueue, QueuedBatch
 from node.partition.api import After, Appended, Earliest, Failed
+from tests.batches import batch_of
 from tests.simulation.checker import Violation
 from tests.simulation.world.events import PartitionJudge
 from tests.simulation.world.rpc.calls import Network
@@ -69,17 +68,18 @@ class _Link:
         return not self.node.leads(self._clients.judge.group_id)
 
     def send(self, records: list[bytes]) -> None:
+        records = with_heads(records)
         self.sent += records
         self.waiting.update(records)
-        self.queue.submit(QueuedBatch([], records, len(records), sum(map(len, records))))
+        self.queue.submit(QueuedBatch([], batch_of(records), len(records), sum(map(len, records))))
 
-    def send_packed(self, bodies: list[bytes]) -> None:
-        packed = pack_joined(table_of(bodies), bodies, bodies=True)
-        unopened = packed_bodies(packed, len(packed))
-        assert unopened is not None
-        self.sent += unopened
-        self.waiting.update(unopened)
-        self.queue.submit(QueuedBatch([], unopened, 1, len(packed)))
+    def send_sealed(self, bodies: list[bytes]) -> None:
+        piece = OpenBatch()
+        piece.extend(bodies, bodies=True)
+        batch, _ = read_batch(bytes(piece.seal()))
+        self.sent += batch.messages()
+        self.waiting.update(batch.messages())
+        self.queue.submit(QueuedBatch([], batch, 1, batch.size))
 
     def record(self) -> bytes:
         filling = self._clients.schedule.randomness.choice(SIZES)
@@ -90,17 +90,18 @@ class _Link:
     def _answered(self, batch: QueuedBatch) -> bool:
         if self.is_over:
             return False
-        if not self.waiting.issuperset(batch.records):
-            raise Violation(f"a batch of link {self._name!r} is answered twice: {batch.records}")
-        self.waiting.difference_update(batch.records)
+        records = batch.sealed.messages()
+        if not self.waiting.issuperset(records):
+            raise Violation(f"a batch of link {self._name!r} is answered twice: {records}")
+        self.waiting.difference_update(records)
         return True
 
     def accepted(self, batch: QueuedBatch, stored: Appended, partition: str) -> None:
         if self._answered(batch):
-            self._clients.judge.acknowledge(batch.records, stored)
+            self._clients.judge.acknowledge(batch.sealed.messages(), stored)
             self._clients.schedule.count("through a gateway" if self.is_remote else "at the leader")
-            if self.is_remote and isinstance(batch.records, PackedBodies):
-                self._clients.schedule.count("unopened through a gateway")
+            if self.is_remote and batch.sealed.are_bodies:
+                self._clients.schedule.count("sealed through a gateway")
             self._clients.accepted += 1
 
     def uncertain(self, batch: QueuedBatch, why: Failed, partition: str) -> None:
@@ -108,13 +109,15 @@ class _Link:
             self._clients.schedule.count("unknown at a link")
 
     def refused(self, batch: QueuedBatch, why: Failed) -> None:
+        if why.kind == "malformed":
+            raise Violation(f"a good batch of link {self._name!r} is refused: {why}")
         if self._answered(batch):
-            self._clients.judge.never(batch.records)
+            self._clients.judge.never(batch.sealed.messages())
 
     def turned_away(self, batch: QueuedBatch, why: str) -> None:
         if self._answered(batch):
             self._clients.schedule.count("turned away at a link")
-            self._clients.judge.never(batch.records)
+            self._clients.judge.never(batch.sealed.messages())
 
     def broken(self, error: BaseException) -> None:
         self._clients.schedule.loop.fail(Violation(f"link {self._name!r} broke: {error!r}"))
@@ -172,7 +175,7 @@ class GatewayClients:
         link = self._link()
         if link is not None:
             for _ in range(self.schedule.randomness.randint(1, MOST_BATCHES)):
-                (link.send_packed if len(link.sent) % 2 else link.send)([link.record()])
+                (link.send_sealed if len(link.sent) % 2 else link.send)([link.record()])
             link.queue.attempt()  # leaders may have changed
 
     def read(self) -> None:

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING
 from crc32c import crc32c
 
 from cluster.raft import Committed, Outcome, RaftError
-from node.partition.api import Appended, AppendOutcome, Failed, Numbers
+from node.partition.api import Appended, AppendOutcome, Failed
 from node.partition.commands import OpenProducer
 from node.partition.idempotence.producer_state import FORGOTTEN, SEQUENCES
 from node.partition.machine import Opened
+from tests.batches import numbered
 from tests.simulation.checker import Violation
 from tests.simulation.world.events import PartitionJudge
 
@@ -219,7 +220,7 @@ class _Link:
             if hang_up():
                 self._answer(sent, outcome)
 
-        replica.append(records, done, Numbers(*self._who, sent[0].number, digests))
+        replica.append(numbered(records, *self._who, sent[0].number, digests), done)
 
     def _answer(self, sent: list[_Sent], outcome: AppendOutcome) -> None:
         if isinstance(outcome, Appended):

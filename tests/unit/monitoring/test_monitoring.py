@@ -18,6 +18,7 @@ from node.listener import AdminError
 from node.monitoring import group_lag
 from node.monitoring.http_server import MAX_CONNECTIONS, MAX_HEAD_BYTES
 from node.transactions.member import MemberTerms
+from tests.batches import batch_of
 from tests.unit.listener.support.cluster import Cluster
 from tests.unit.listener.support.peer import Peer, eventually
 from tests.unit.listener.support.transacting import Control, send_under
@@ -71,7 +72,9 @@ async def problems(port: int) -> dict[str, str]:
 async def test_the_numbers_of_a_scrape_are_those_of_the_node(cluster: Cluster) -> None:
     leader = cluster.leader("trades", "1")
     done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-    cluster.broker(leader).handle("trades", "1").append([b"\x00Sw\xa1\x01a", b"\x00Sw\xa1\x01b"], done.set_result)
+    cluster.broker(leader).handle("trades", "1").append(
+        batch_of([b"\x00Sw\xa1\x01a", b"\x00Sw\xa1\x01b"]), done.set_result
+    )
     await done
     found = await numbers(cluster.monitoring[leader])
     partition = (("log", "trades"), ("partition", "1"))

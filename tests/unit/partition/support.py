@@ -12,6 +12,7 @@ from node.partition.api import Appended, AppendOutcome
 from node.partition.limits import PartitionLimits
 from node.partition.replica import PartitionReplica
 from node.storage import DiskOptions, NodeIdentity, Store
+from tests.batches import batch_of
 
 GROUP = 7
 SMALL_DISK = DiskOptions(segment_bytes=1 << 20, memtable_bytes=64 << 10, replay_bytes=1 << 20)
@@ -95,7 +96,7 @@ class Node:
 
     def append(self, *records: bytes, answers: Answers | None = None) -> Answers:
         answers = answers if answers is not None else Answers()
-        self.replica.append(list(records), answers)
+        self.replica.append(batch_of(records), answers)
         self.turns()
         return answers
 

@@ -8,14 +8,17 @@ from pathlib import Path
 import pytest
 
 from cluster.raft import Discarded, RaftOptions, Unknown
+from holdfast.amqp import Message, decode_message, encode_message, symbol
+from holdfast.records import record_batch
+from holdfast.records.bounded import MAX_UNCOMPRESSED_BYTES
 from holdfast.records.codec import Codec
-from holdfast.records.joined_messages import table_of
-from holdfast.records.packed_batch import pack_joined
-from holdfast.records.packed_bodies import PackedBodies, packed_bodies
-from holdfast.records.record_batch import MAX_RECORDS
-from node.partition.api import Appended, Failed, Numbers
+from holdfast.records.contents import effort_of
+from holdfast.records.record_batch import RecordBatch, read_batch
+from node.partition import appender
+from node.partition.api import Appended, Failed
 from node.partition.entry import batches_in
 from node.partition.limits import MAX_RECORD_BYTES, PartitionLimits
+from tests.batches import batch_of, numbered, of_bodies, promising, with_content, with_head
 from tests.unit.partition.support import START_MS, Answers, Node, read_all
 
 
@@ -36,7 +39,7 @@ def test_the_calls_of_one_turn_share_an_entry_and_keep_their_order(node: Node) -
     answers = Answers()
     before = node.group.last_index
     for number in range(50):
-        node.replica.append([b"%d-0" % number, b"%d-1" % number], answers)
+        node.replica.append(batch_of([b"%d-0" % number, b"%d-1" % number]), answers)
     assert answers.all == []
     node.turns()
     assert node.group.last_index == before + 1
@@ -46,19 +49,18 @@ def test_the_calls_of_one_turn_share_an_entry_and_keep_their_order(node: Node) -
 
 def test_the_node_is_asked_for_a_flush_once_for_many_calls(node: Node) -> None:
     for _ in range(3):
-        node.replica.append([b"x"], Answers())
+        node.replica.append(batch_of([b"x"]), Answers())
     assert node.dirty == [node.replica]
     node.turns()
     assert node.dirty == []
 
 
-@pytest.mark.parametrize("limits", [PartitionLimits(entry_bytes=1000), PartitionLimits(entry_records=10)])
-def test_entries_are_bounded_and_calls_stay_whole(tmp_path: Path, limits: PartitionLimits) -> None:
-    with Node(tmp_path, limits=limits) as node:
+def test_entries_are_bounded_and_batches_stay_whole(tmp_path: Path) -> None:
+    with Node(tmp_path, limits=PartitionLimits(entry_bytes=1200)) as node:
         answers = Answers()
         before = node.group.last_index
         for number in range(20):
-            node.replica.append([bytes([number]) * 100] * 3, answers)
+            node.replica.append(batch_of([bytes([number]) * 100] * 3), answers)
         node.turns()
         assert answers.offsets == list(range(0, 60, 3))
         assert node.group.last_index == before + 7  # three calls in an entry, the last has two
@@ -66,45 +68,33 @@ def test_entries_are_bounded_and_calls_stay_whole(tmp_path: Path, limits: Partit
 
 
 def test_a_call_stays_in_one_entry_however_large(tmp_path: Path) -> None:
-    with Node(tmp_path, limits=PartitionLimits(entry_bytes=1000, entry_records=10)) as node:
+    with Node(tmp_path, limits=PartitionLimits(entry_bytes=1000)) as node:
         before = node.group.last_index
         assert node.append(*[bytes([number]) * 400 for number in range(50)]).offsets == [0]
         assert node.group.last_index == before + 1
 
 
 def test_a_call_larger_than_an_entry_may_be_is_refused(tmp_path: Path) -> None:
-    with Node(tmp_path, limits=PartitionLimits(entry_bytes=1000, call_bytes=4000)) as node:
+    with Node(tmp_path, limits=PartitionLimits(entry_bytes=1000, call_bytes=4200)) as node:
         answers = Answers()
         for records in ([b"s" * 10], [b"b" * 400] * 11, [b"b" * 400] * 10):
-            node.replica.append(records, answers)
+            node.replica.append(batch_of(records), answers)
         (refused,) = [one for one in answers.all if isinstance(one, Failed)]
         assert (refused.kind, refused.certainly_not_appended) == ("too_large", True)
         node.turns()
         assert node.replica.next_offset == 11
 
 
-def test_a_call_of_more_records_than_a_batch_has_is_stored_as_several_in_one_entry(node: Node) -> None:
-    answers, before = Answers(), node.group.last_index
-    records = [b"%d" % number for number in range(2 * MAX_RECORDS + 3)]
-    for call in ([b"before"], records, [b"behind"]):
-        node.replica.append(call, answers)
+def test_each_call_gets_the_result_of_its_own_batch(node: Node) -> None:
+    before, first, unknown, last = node.group.last_index, Answers(), Answers(), Answers()
+    node.replica.append(batch_of([b"x"] * 3), first)
+    node.replica.append(numbered([b"y"], 5, 0, 7), unknown)
+    node.replica.append(batch_of([b"z"]), last)
     node.turns()
-    assert answers.offsets == [0, 1, len(records) + 1]
-    entries = [batches_in(node.group.entry(index)[1]) for index in range(before + 1, node.group.last_index + 1)]
-    assert [len(batches) for batches in entries] == [1, 3, 1]
-    assert read_all(node.replica) == list(enumerate([b"before", *records, b"behind"]))
-
-
-def test_each_call_gets_the_result_of_its_own_batch_behind_one_of_several(tmp_path: Path) -> None:
-    with Node(tmp_path, limits=PartitionLimits(entry_records=1 << 20)) as node:
-        before, many, unknown = node.group.last_index, Answers(), Answers()
-        node.replica.append([b"x"] * (MAX_RECORDS + 1), many)
-        node.replica.append([b"y"], unknown, Numbers(5, 0, 7, b"yyyy"))
-        node.turns()
-        assert node.group.last_index == before + 1
-        assert many.offsets == [0]
-        assert isinstance(unknown.last, Failed)
-        assert unknown.last.kind == "producer_unknown"
+    assert node.group.last_index == before + 1
+    assert (first.offsets, last.offsets) == ([0], [3])
+    assert isinstance(unknown.last, Failed)
+    assert unknown.last.kind == "producer_unknown"
 
 
 def test_one_record_may_be_larger_than_the_usual_entry_but_not_than_any(node: Node) -> None:
@@ -118,12 +108,12 @@ def test_one_record_may_be_larger_than_the_usual_entry_but_not_than_any(node: No
 
 
 def test_what_waits_is_bounded_and_flows_again(tmp_path: Path) -> None:
-    with Node(tmp_path, limits=PartitionLimits(in_flight_bytes=1000)) as node:
+    with Node(tmp_path, limits=PartitionLimits(in_flight_bytes=10 * batch_of([b"x" * 100]).size)) as node:
         answers = Answers()
         for _ in range(12):
-            node.replica.append([b"x" * 100], answers)
+            node.replica.append(batch_of([b"x" * 100]), answers)
         assert [one.kind for one in answers.all if isinstance(one, Failed)] == ["overloaded"] * 2
-        assert node.replica.in_flight_bytes == 1000
+        assert node.replica.in_flight_bytes == node.replica.limits.in_flight_bytes
         node.turns()
         assert node.replica.in_flight_bytes == 0
         assert isinstance(node.append(b"y" * 5000).last, Appended)  # alone, even a large one passes
@@ -133,7 +123,7 @@ def test_the_groups_own_limit_is_answered_as_overload(tmp_path: Path) -> None:
     with Node(tmp_path, options=RaftOptions(max_uncommitted_bytes=1000)) as node:
         answers = Answers()
         for _ in range(4):
-            node.replica.append([b"x" * 600], answers)
+            node.replica.append(batch_of([b"x" * 600]), answers)
             node.replica.flush()
         node.turns()
         assert [type(one) for one in answers.all].count(Appended) == 1
@@ -151,7 +141,7 @@ def test_a_follower_names_the_leader_it_knows(node: Node) -> None:
 
 def test_what_was_not_proposed_when_leadership_went_is_certainly_not_in_the_log(node: Node) -> None:
     answers = Answers()
-    node.replica.append([b"x"], answers)
+    node.replica.append(batch_of([b"x"]), answers)
     node.step_down()
     assert isinstance(answers.last, Failed)
     assert answers.last.certainly_not_appended
@@ -169,8 +159,8 @@ def test_raft_outcomes_become_answers_that_tell_whether_to_repeat(
 ) -> None:
     monkeypatch.setattr(node.group, "propose", lambda data, done: done(outcome))
     answers = Answers()
-    node.replica.append([b"x"], answers)
-    node.replica.append([b"y"], answers)
+    node.replica.append(batch_of([b"x"]), answers)
+    node.replica.append(batch_of([b"y"]), answers)
     node.replica.flush()
     assert len(answers.all) == 2
     for one in answers.all:
@@ -182,7 +172,7 @@ def test_raft_outcomes_become_answers_that_tell_whether_to_repeat(
 def test_an_entry_whose_outcome_was_lost_is_named(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node.group, "propose", lambda data, done: done(Unknown(5, 1)))
     answers = Answers()
-    node.replica.append([b"x"], answers)
+    node.replica.append(batch_of([b"x"]), answers)
     node.replica.flush()
     assert isinstance(answers.last, Failed)
     assert answers.last.entry == (5, 1)
@@ -194,15 +184,15 @@ def test_a_callback_that_raises_does_not_cost_the_others_their_answers(node: Nod
     def broken(_: object) -> None:
         raise RuntimeError("a link's own defect")
 
-    node.replica.append([b"x"], broken)
-    node.replica.append([b"y"], answers)
+    node.replica.append(batch_of([b"x"]), broken)
+    node.replica.append(batch_of([b"y"]), answers)
     node.turns()
     assert answers.offsets == [1]
 
 
 def test_a_callback_may_append_again(node: Node) -> None:
     answers = Answers()
-    node.replica.append([b"first"], lambda _: node.replica.append([b"second"], answers))
+    node.replica.append(batch_of([b"first"]), lambda _: node.replica.append(batch_of([b"second"]), answers))
     node.turns()
     assert answers.offsets == [1]
 
@@ -218,15 +208,15 @@ def test_appends_are_refused_while_the_disk_is_nearly_full(node: Node) -> None:
 
 
 def test_an_empty_append_is_the_callers_mistake(node: Node) -> None:
-    with pytest.raises(ValueError, match="at least one"):
-        node.replica.append([], Answers())
+    with pytest.raises(ValueError, match="1 to 65536 records, not 0"):
+        node.replica.append(batch_of([]), Answers())
 
 
 def test_a_deleted_partition_says_so_to_all_who_wait(node: Node) -> None:
     answers = Answers()
-    node.replica.append([b"x"], answers)
+    node.replica.append(batch_of([b"x"]), answers)
     node.replica.close(deleted=True)
-    node.replica.append([b"y"], answers)
+    node.replica.append(batch_of([b"y"]), answers)
     assert [one.kind for one in answers.all if isinstance(one, Failed)] == ["deleted", "deleted"]
 
 
@@ -244,51 +234,151 @@ def test_a_node_that_holds_damaged_bytes_decides_like_the_others(node: Node) -> 
 BODIES = [b"price of IBM: %d" % (number % 7) for number in range(200)]
 
 
-def packed(codec: Codec = Codec.NONE) -> PackedBodies:
-    found = packed_bodies(pack_joined(table_of(BODIES), (b"".join(BODIES),), codec, bodies=True), 1 << 20)
-    assert found is not None
-    return found
+def body_of(message: bytes) -> bytes:
+    body = decode_message(message).body
+    assert isinstance(body, bytes)
+    return body
+
+
+def came(batch: RecordBatch) -> RecordBatch:
+    """The batch as it comes from elsewhere, and is looked at."""
+    return read_batch(bytes(batch))[0]
+
+
+def sealed(codec: Codec = Codec.NONE) -> RecordBatch:
+    return came(of_bodies(BODIES, codec))
+
+
+def refusal(node: Node, batch: RecordBatch) -> str:
+    """Why it is refused; nothing of it reaches the log."""
+    answers, before = Answers(), node.group.last_index
+    node.replica.append(batch, answers)
+    node.turns()
+    (refused,) = answers.all
+    assert isinstance(refused, Failed), refused
+    assert (refused.kind, refused.retriable, refused.certainly_not_appended) == ("malformed", False, True)
+    assert (node.group.last_index, node.replica.in_flight_bytes) == (before, 0)
+    return refused.detail
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_a_packed_batch_is_stored_as_the_bodies_in_it(node: Node, codec: Codec) -> None:
+def test_a_batch_is_stored_as_the_bytes_that_came(node: Node, codec: Codec) -> None:
+    answers, batch = Answers(), sealed(codec)
+    node.replica.compress(Codec.GZIP if codec else Codec.NONE)
+    node.replica.append(batch, answers)
+    node.turns()
+    assert answers.offsets == [0]
+    (stored,) = batches_in(node.group.entry(node.group.last_index)[1])
+    assert stored.content == batch.content, "whatever the log's setting: it came compressed"
+    assert stored.head == batch.head._replace(time_ms=node.now_ms)
+    assert [body_of(record) for _, record in read_all(node.replica)] == BODIES
+
+
+def test_a_batch_that_came_plain_is_compressed_under_the_same_seal(node: Node) -> None:
+    answers, batch = Answers(), sealed()
+    node.replica.compress(Codec.ZSTD)
+    node.replica.append(batch, answers)
+    node.turns()
+    (stored,) = batches_in(node.group.entry(node.group.last_index)[1])
+    assert (stored.codec, stored.head.seal) == (Codec.ZSTD, batch.head.seal)
+    assert stored.size < batch.size / 2
+    assert stored.records() == BODIES
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.ZSTD])
+@pytest.mark.parametrize("off", [-1, 1, 1 << 20])
+def test_a_batch_that_does_not_decompress_to_what_it_says_is_refused(node: Node, codec: Codec, off: int) -> None:
+    assert "does not decompress" in refusal(node, came(promising(codec, (2 << 20) + off, 2 << 20)))
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.ZSTD])
+def test_a_batch_that_is_too_large_by_its_own_word_is_refused_before_it_is_decompressed(
+    node: Node, codec: Codec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record_batch, "decompress", None)
+    assert "at most 16842752 are taken" in refusal(node, came(promising(codec, MAX_UNCOMPRESSED_BYTES + 1, 1000)))
+
+
+def test_the_leader_believes_nobody_that_the_checksum_was_looked_at(node: Node) -> None:
+    whole = bytearray(bytes(sealed()))
+    whole[-1] ^= 1
+    assert "checksum" in refusal(node, read_batch(bytes(whole))[0])
+
+
+@pytest.mark.parametrize(
+    ("batch", "why"),
+    [
+        (batch_of([b"x"], control=True), "control"),
+        (with_head(of_bodies(BODIES), base_offset=0), "place"),
+        (with_head(of_bodies(BODIES), first=1, events=199), "place"),
+        (with_head(of_bodies(BODIES), events=199), "place"),
+        (with_head(of_bodies(BODIES), producer_epoch=0), "no producer"),
+        (with_head(of_bodies(BODIES), base_sequence=0), "no producer"),
+        (batch_of([b"x"], transactional=True), "no producer"),
+    ],
+    ids=["control", "offset", "first", "events", "epoch", "number", "transaction"],
+)
+def test_what_a_head_may_not_say_to_a_leader_is_refused(node: Node, batch: RecordBatch, why: str) -> None:
+    assert why in refusal(node, came(batch))
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (with_content(of_bodies([b"abc"]), b"\0\0\0\4abc"), "have 4 bytes, but 3 are there"),
+        (with_content(of_bodies([b"abc"]), b"\0\0\0\2abc"), "have 2 bytes, but 3 are there"),
+        (with_content(of_bodies([b"abc"]), b"\0\0\0\3abc", seal=1), "seal"),
+    ],
+    ids=["more", "less", "seal"],
+)
+def test_a_table_that_does_not_fit_is_refused(node: Node, content: RecordBatch, why: str) -> None:
+    assert why in refusal(node, came(content))
+
+
+@pytest.mark.parametrize(
+    ("message", "why"),
+    [
+        (b"", "empty"),
+        (b"nothing like it", "section"),
+        (encode_message(Message(body=b"x"))[:-1], "longer than what holds it"),
+        (encode_message(Message(delivery_annotations={symbol("a"): 1}, body=b"x")), "delivery annotations"),
+    ],
+)
+def test_a_message_that_no_reader_could_decode_is_refused(node: Node, message: bytes, why: str) -> None:
+    good = encode_message(Message(body=b"x", application_properties={"a": 1}))
+    assert node.replica.next_offset == 0
+    told = refusal(node, came(batch_of([good, message, good])))
+    assert told.startswith("the batch cannot be read: message 1 of the batch")
+    assert why in told
+
+
+def test_one_turn_looks_at_so_much_and_no_more(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rest keeps its order, and counts as waiting meanwhile."""
+    given = [[b"%d" % number * 100] * 10 for number in range(5)]
+    batches = [came(of_bodies(bodies, Codec.ZSTD)) for bodies in given]
+    monkeypatch.setattr(appender, "CONTENTS_A_TURN", 2 * effort_of(batches[0]))
     answers = Answers()
-    for records in (packed(codec), packed(codec).open()):
-        node.replica.append(records, answers)
-        node.turns()
-    assert answers.offsets == [0, 200]
-    one, other = (node.group.entry(node.group.last_index - back)[1] for back in (1, 0))
-    assert one == other
-    (batch,) = batches_in(one)
-    assert batch.are_bodies
-    assert batch.records() == BODIES
+    for batch in batches:
+        node.replica.append(batch, answers)
+    waiting = []
+    while node.dirty:
+        waiting.append(node.replica._appender._waiting_bytes // batches[0].size)
+        node.dirty.pop().flush()
+    assert waiting == [5, 3, 1]
+    node.turns()
+    assert answers.offsets == [0, 10, 20, 30, 40]
+    assert [body_of(record) for _, record in read_all(node.replica)] == [body for bodies in given for body in bodies]
 
 
-def test_a_packed_batch_that_does_not_decompress_is_refused_and_takes_no_room(node: Node) -> None:
-    answers = Answers()
-    node.replica.append(_spoiled(packed(Codec.ZSTD)), answers)
-    (refused,) = answers.all
-    assert isinstance(refused, Failed)
-    assert (refused.kind, refused.retriable, refused.certainly_not_appended) == ("malformed", False, True)
-    assert "does not decompress" in refused.detail
-    assert (node.replica.in_flight_bytes, node.dirty) == (0, [])
-
-
-def test_nothing_is_opened_that_there_is_no_room_for(tmp_path: Path) -> None:
-    """It may be a thousand times as large as it came: it would be there before it was refused."""
-    with Node(tmp_path, limits=PartitionLimits(in_flight_bytes=packed().size + 5)) as node:
+def test_nothing_is_looked_at_that_there_is_no_room_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be a thousand times as large when it is decompressed."""
+    batch = sealed(Codec.ZSTD)
+    with Node(tmp_path, limits=PartitionLimits(in_flight_bytes=batch.size + 5)) as node:
         answers = Answers()
-        node.replica.append([b"in front"], answers)
-        unopened = packed(Codec.ZSTD)
-        node.replica.append(unopened, answers)
+        node.replica.append(batch_of([b"in front"]), answers)
+        node.replica.append(batch, answers)
         assert [one.kind for one in answers.all if isinstance(one, Failed)] == ["overloaded"]
-        assert unopened._opened is None
         node.turns()
-        node.replica.append(unopened, answers)
+        node.replica.append(batch, answers)
         node.turns()
         assert isinstance(answers.last, Appended)
-
-
-def _spoiled(good: PackedBodies) -> PackedBodies:
-    good._packed = good.packed()[:-20] + bytes(20)
-    return good

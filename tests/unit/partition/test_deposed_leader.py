@@ -21,6 +21,7 @@ from node.partition.consumer_groups.queries import GroupList, ListGroups
 from node.partition.replica import PartitionReplica
 from node.partition.transactions.queries import ListTransactions, OpenTransactions
 from node.replica_manager import NodeSightings
+from tests.batches import batch_of
 from tests.unit.partition.support import Answers
 from tests.unit.raft.cluster import GROUP, STEP_S, Stage
 
@@ -70,7 +71,7 @@ class Replicas(Stage):
 
     def append(self, node: int, count: int) -> None:
         answers = Answers()
-        self.machines[node].append([b"x"] * count, answers)
+        self.machines[node].append(batch_of([b"x"] * count), answers)
         self.machines[node].flush()
         self.until(lambda: bool(answers.all))
 

@@ -65,7 +65,7 @@ def test_time_never_goes_back_even_if_the_clocks_of_leaders_do() -> None:
         (OpenProducer(-2, 0, 0, 1).encode(), "invalid-producer"),
         (entry_of([b"x"], 1, producer_id=-2, producer_epoch=0, base_sequence=0, digests=b"...."), "invalid-record"),
         (entry_of([b"x"], 1, producer_id=2, producer_epoch=0, base_sequence=-1, digests=b"...."), "invalid-record"),
-        (entry_of([b"x"], 1, producer_id=2, producer_epoch=0, base_sequence=0), "invalid-record"),
+        (entry_of([b"x"], 1, producer_id=2, producer_epoch=0, base_sequence=0), "producer-unknown"),
     ],
 )
 def test_what_makes_no_sense_is_a_recorded_rejection(entry: bytes, code: str) -> None:

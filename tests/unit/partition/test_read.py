@@ -15,6 +15,7 @@ from node.partition.api import After, AfterTime, Earliest, Latest, PartitionInfo
 from node.partition.entry import batches_in
 from node.partition.limits import PartitionLimits
 from node.storage import StorageDamaged
+from tests.batches import batch_of
 from tests.unit.partition.support import START_MS, Node, flat, read_all
 
 EVERYTHING = 1 << 40
@@ -86,7 +87,7 @@ def test_events_without_a_byte_are_not_free_in_the_shared_cache(tmp_path: Path) 
     with Node(tmp_path, limits=PartitionLimits(cache_bytes=5_000)) as node:
         reader, cache = node.replica.open_reader(Latest(), Wakes()), node.replica.cache
         for _ in range(40):
-            node.replica.append(nothing, lambda _: None)
+            node.replica.append(batch_of(nothing), lambda _: None)
             node.turns()
         assert node.replica.next_offset == 400
         assert sum(cache.get(first) is not None for first in range(0, 400, 10)) < 10
@@ -192,7 +193,7 @@ def test_a_read_inside_a_turn_sees_what_was_just_applied(node: Node) -> None:
     """The answer of an append comes before the turn's batch is written; a read from there must not find a hole."""
     found: list[list[tuple[int, bytes]]] = []
     node.append(b"a")
-    node.replica.append([b"b"], lambda _: found.append(read_all(node.replica)))
+    node.replica.append(batch_of([b"b"]), lambda _: found.append(read_all(node.replica)))
     node.turns()
     assert found == [[(0, b"a"), (1, b"b")]]
 

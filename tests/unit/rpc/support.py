@@ -19,12 +19,10 @@ from cluster.rpc.handshake import METADATA_KEY
 from cluster.rpc.rpc_pb2 import Hello
 from cluster.rpc.streams.calls import StreamCall
 from cluster.rpc.streams.frames import FRAME_HELLO, submessage
-from holdfast.records.packed_bodies import opened
 from holdfast.records.record_batch import Numbering, RecordBatch
 from node import peer_types
 from node.partition import api
 from node.partition.consumer_groups.group_state import Owned
-from node.partition.entry import sealed
 from tests.ports import free_port
 
 WAIT_S = 90.0
@@ -62,7 +60,8 @@ class MemoryPartition:
         self.failure: api.Failed | None = None
         self.readers: list[MemoryReader] = []
         self.requests = 0
-        self.numbers: list[api.Numbers | None] = []
+        self.appended: list[RecordBatch] = []
+        self.begins: list[api.Begins | None] = []
         self.publisher: tuple[int, int, int] | None = None  # of what is appended
         self.duplicates = 0
         self.places: tuple[tuple[int, int], ...] = ()
@@ -75,21 +74,20 @@ class MemoryPartition:
     def next_offset(self) -> int:
         return self.batches[-1].next_offset if self.batches else 0
 
-    def append(self, records: list[bytes], done: api.AppendDone, numbers: api.Numbers | None = None) -> None:
+    def append(self, batch: RecordBatch, done: api.AppendDone, begins: api.Begins | None = None) -> None:
         self.requests += 1
-        self.numbers.append(numbers)
+        self.appended.append(batch)
+        self.begins.append(begins)
         if self.failure is not None:
             done(self.failure)
             return
-        self.records.append(records)
-        time_ms, batch = 1000 + self.requests, sealed(opened(records))
-        if self.publisher is not None:
-            batch = batch.numbered(Numbering(*self.publisher))
-        batch = batch.placed(self.next_offset, time_ms, 0, len(records))
-        self.batches.append(batch)
+        time_ms = 1000 + self.requests
+        stored = batch if self.publisher is None else batch.numbered(Numbering(*self.publisher))
+        stored = stored.placed(self.next_offset, time_ms, 0, len(batch))
+        self.batches.append(stored)
         for reader in list(self.readers):
             reader.wake()
-        offset = batch.offset if self.offset is None else self.offset
+        offset = stored.offset if self.offset is None else self.offset
         outcome = api.Appended(offset, time_ms, self.duplicates, self.places)
         if self.held is None:
             done(outcome)

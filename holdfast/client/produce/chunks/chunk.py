@@ -21,9 +21,9 @@ from holdfast.client.errors import HoldfastError
 from holdfast.client.events import Event, encode_bodies
 from holdfast.client.produce.chunks.delivery import Settled
 from holdfast.client.produce.idempotent.producer_identity import following
+from holdfast.records.digests import digests_of, digests_of_messages
 from holdfast.records.lengths import ends_of, split
-from holdfast.records.packed_batch import DIGEST_BYTES, digests_of
-from holdfast.records.record_batch import with_heads
+from holdfast.records.record_batch import DIGEST_BYTES, with_heads
 
 # Lengths are 32 bits wide wherever they are written.
 MAX_MESSAGE_BYTES = (1 << 32) - 1 - MAX_HEAD_BYTES
@@ -52,11 +52,11 @@ class Chunk:
     ) -> None:
         """`sizes`: of the encoded messages, which stand in `data`. `leads`: the first of them is that of the call.
         `bodies`: of each message, which is one data section, the body alone stands there. `digests`: of each, if it
-        may travel so under a number."""
+        is an idempotent producer's."""
         self.data, self.sizes, self.bodies, self.digests = data, sizes, bodies, digests
         self.owner, self.leads = owner, leads
         self.more = len(data_head(max(sizes))) if bodies else 0
-        """Bytes that each may have on its way besides those that stand here, at most: a head, or a digest instead."""
+        """Bytes that the message of each has besides those that stand here, at most: a head."""
         self.largest = max(sizes) + self.more
         self.since_s = monotonic()  # it is here since then, in the time of the event loop
         self.given: Sequence[Event | None] = ()  # events that are to learn their numbers, by place; or none at all
@@ -80,8 +80,9 @@ class Chunk:
         return cls(b"".join(bodies), array("I", sizes), owner, leads=leads, bodies=True, digests=digests)
 
     @classmethod
-    def of_messages(cls, messages: Sequence[bytes], owner: Owner, *, leads: bool) -> Chunk:
-        return cls(b"".join(messages), array("I", map(len, messages)), owner, leads=leads)
+    def of_messages(cls, messages: Sequence[bytes], owner: Owner, *, leads: bool, numbered: bool = False) -> Chunk:
+        digests = digests_of_messages(messages) if numbered else b""
+        return cls(b"".join(messages), array("I", map(len, messages)), owner, leads=leads, digests=digests)
 
     def whole(self) -> Run:
         return Run(self, 0, len(self.sizes), 0, len(self.data))
@@ -117,7 +118,7 @@ class Run:
 
     @property
     def digests(self) -> bytes:
-        """Of its messages; none if they cannot travel as bodies with numbers."""
+        """Of its messages, if they are an idempotent producer's."""
         return self._chunk.digests[self._start * DIGEST_BYTES : (self._start + self.events) * DIGEST_BYTES]
 
     @property
@@ -128,7 +129,7 @@ class Run:
 
     @property
     def lengths(self) -> bytes:
-        """Those of the messages, or bodies, as a packed batch has them."""
+        """Those of the messages, or bodies, as a record batch has them."""
         sizes = self._chunk.sizes[self._start : self._start + self.events]
         if sys.byteorder == "little":
             sizes.byteswap()

@@ -97,7 +97,7 @@ class Pieces(Generic[R]):
         if self._numbered:
             contents = [encode_content(one.body, one.properties) for one in whole]
             given = [one if isinstance(one, Event) else None for one in events[: len(whole)]]
-            chunk = Chunk.of_messages(contents, self.delivery, leads=not self._at)
+            chunk = Chunk.of_messages(contents, self.delivery, leads=not self._at, numbered=True)
             claim([one for one in given if one is not None])
             chunk.given = given
             return len(whole), [(self.routes[0], chunk)]

@@ -125,7 +125,7 @@ class GatheredEvents:
         if self.bodies:
             chunk = Chunk.of_bodies(contents, None, self, leads=False, numbered=numbered)
         else:
-            chunk = Chunk.of_messages(contents, self, leads=False)
+            chunk = Chunk.of_messages(contents, self, leads=False, numbered=numbered)
         chunk.given = self._given
         return chunk.whole()
 

@@ -20,7 +20,6 @@ import asyncio
 import contextlib
 from collections import deque
 
-from holdfast import protocol
 from holdfast.amqp.errors import NOT_ALLOWED, Error
 from holdfast.amqp.links.delivery_states import (
     DeliveryState,
@@ -42,7 +41,6 @@ from holdfast.client.errors import (
 )
 from holdfast.client.produce.chunks.chunk import Run
 from holdfast.client.produce.idempotent.producer_identity import (
-    NUMBERING_BYTES,
     PartitionPublishingOptions,
     ProducerIdentity,
     following,
@@ -80,7 +78,6 @@ class PartitionPublisher:
         self._window, self._codec = window, codec
         self._delivery_timeout_s, self._stats = delivery_timeout_s, stats
         self._sender: Sender | None = None
-        self._implied: int | None = None  # the number that the link's next event has if it does not say
         self._closed_by: HoldfastError | None = None  # why the last link ended
         self._fatal: HoldfastError | None = None
         # Of the publish under way:
@@ -91,7 +88,6 @@ class PartitionPublisher:
         self._again: deque[Run] = deque()  # numbered, and not sent on this link yet
         self._defect: Exception | None = None  # of this client, found while sending
         self._exhausted = False  # the source has nothing more
-        self._counted = False  # the node of this link counts events that do not say their number
         self._decided = asyncio.Event()  # all is accepted, or something must be done first
         self._quiet = asyncio.Event()
         self._progress_s = 0.0
@@ -248,8 +244,6 @@ class PartitionPublisher:
         except HoldfastError:
             sender.abandon()
             raise
-        self._implied = None
-        self._counted = sender.properties.get(protocol.IMPLIED_NUMBERS) is True
         self._stats.attached += 1
         if self._closed_by is None:  # the node may have ended it in the same breath
             self._sender = sender
@@ -286,11 +280,11 @@ class PartitionPublisher:
 
     def _next_ones(self, source: PublishSource, sender: Sender, room: int) -> list[Transfer]:
         """Those to be sent again, then new ones; all with their numbers."""
-        most = room_of(sender, room).numbered(NUMBERING_BYTES, each=not self._counted)
+        most = room_of(sender, room)
         transfers = next_transfers(self._again, most) if self._again else source.take(most, wait=bool(self._under_way))
         try:
             for transfer in transfers:
-                self._number(transfer, packs=most.packs)
+                self._number(transfer)
         except BaseException:
             self._put_back(transfers)
             raise
@@ -299,28 +293,15 @@ class PartitionPublisher:
     def _put_back(self, transfers: list[Transfer]) -> None:
         self._again.extendleft(run for transfer in reversed(transfers) for run in reversed(transfer.runs))
 
-    def _number(self, transfer: Transfer, *, packs: bool) -> None:
-        """Give the events their numbers, and to what carries them what says so. A packed batch of bodies says it for
-        all that it holds. Of messages, on a link where the node counts them, only one that does not follow the one
-        before says its number: a hundred bytes on each would be a tenth of all."""
+    def _number(self, transfer: Transfer) -> None:
+        """Give the events their numbers, and to the batch that carries them what says so."""
         number = self._next
         for run in transfer.runs:
             if run.sequence_number is None:
                 run.sequence_number = number
                 number = following(number, run.events)
         self._next = number
-        first, last = _number_of(transfer.runs[0]), transfer.runs[-1]
-        end = following(_number_of(last), last.events)
-        expected, self._implied = self._implied, end
-        transfer.fronts, transfer.numbers = (), None
-        consecutive = following(first, transfer.events) == end
-        if packs and consecutive and transfer.bodies:
-            transfer.numbers = self.identity.numbers(first)
-        elif not self._counted or not consecutive:
-            numbers = (following(_number_of(run), place) for run in transfer.runs for place in range(run.events))
-            transfer.fronts = [self.identity.front(number) for number in numbers]
-        else:
-            transfer.fronts = () if first == expected else (self.identity.front(first),)
+        transfer.numbering = self.identity.numbering(_number_of(transfer.runs[0]))
 
     def has_more(self, source: PublishSource) -> None:
         """If it is being published, and there is room, what came to it goes out at once."""

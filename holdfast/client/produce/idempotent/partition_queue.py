@@ -28,7 +28,7 @@ from holdfast.client.errors import (
 from holdfast.client.produce.chunks.chunk import Chunk, Run
 from holdfast.client.produce.chunks.delivery import ChunkDelivery
 from holdfast.client.produce.idempotent.partition_publisher import FATAL, PartitionPublisher
-from holdfast.client.produce.idempotent.producer_identity import NUMBERING_BYTES, PartitionPublishingProperties
+from holdfast.client.produce.idempotent.producer_identity import PartitionPublishingProperties
 from holdfast.client.produce.partition_sender import ProducerStats
 from holdfast.client.produce.round_trips import RoundTrips
 from holdfast.client.produce.transfers import (
@@ -217,7 +217,7 @@ class _Batch:
 
     def __init__(self, contents: list[bytes], confirmed: Callable[[int], None]) -> None:
         self._delivery = ChunkDelivery(len(contents), _nobody)
-        run = Chunk.of_messages(contents, self._delivery, leads=True).whole()
+        run = Chunk.of_messages(contents, self._delivery, leads=True, numbered=True).whole()
         self._waiting: deque[Run] = deque([run])
         self._largest = run.largest
         self.missing = len(contents)
@@ -236,9 +236,8 @@ class _Batch:
         return self._delivery.offset_text
 
     def check(self, most_bytes: int) -> None:
-        size = self._largest + NUMBERING_BYTES
-        if 0 < most_bytes < size:
-            raise EventTooLargeError.of(size, most_bytes)
+        if 0 < most_bytes < self._largest:
+            raise EventTooLargeError.of(self._largest, most_bytes)
 
     @property
     def has_more(self) -> bool:
@@ -295,13 +294,12 @@ class _Buffer:
 
     def take(self, room: Room, *, wait: bool) -> list[Transfer]:
         transfers: list[Transfer] = []
-        limit = self._most_bytes - NUMBERING_BYTES
         while self.has_more and not transfers:
             if wait and worth_waiting(self.waiting, room):
                 break
             transfers = next_transfers(self.waiting, room)
             if self._most_bytes:
-                transfers = without_too_large(self.waiting, transfers, limit, self._too_large)
+                transfers = without_too_large(self.waiting, transfers, self._most_bytes, self._too_large)
         self.taken += sum(transfer.events for transfer in transfers)
         return transfers
 

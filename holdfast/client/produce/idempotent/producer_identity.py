@@ -13,26 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from struct import Struct
 from typing import Any
 
 from holdfast import protocol
-from holdfast.amqp.encoding.codec import (
-    encode_value,
-    int32,
-    short,
-    symbol,
-)
+from holdfast.amqp.encoding.codec import int32, short
 from holdfast.client.errors import ConfigurationError, UnsupportedError
+from holdfast.records.record_batch import SEQUENCES, Numbering
 
-SEQUENCES = 1 << 31
 MAX_SEQUENCE = SEQUENCES - 1
 MAX_GROUP_ID = (1 << 63) - 1
 MAX_OWNER_LEVEL = (1 << 15) - 1
-
-_i32 = Struct(">i")
-_i64 = Struct(">q")
-_i16 = Struct(">h")
 
 
 @dataclass(frozen=True)
@@ -84,7 +74,6 @@ class ProducerIdentity:
         self.owner_level = options.owner_level
         self.last = options.starting_sequence_number
         self.known = False  # the node has answered once
-        self._prefix = b""
 
     def link_properties(self) -> Mapping[str, Any]:
         """For the attach. Null: to be filled in by the node."""
@@ -110,7 +99,6 @@ class ProducerIdentity:
         self.group_id, self.owner_level = group_id, level
         self.last = None if last == -1 else last  # -1: nothing was published, 0 comes first
         self.known = True
-        self._prefix = numbering(group_id, level)
 
     @property
     def next(self) -> int:
@@ -122,31 +110,12 @@ class ProducerIdentity:
         if number != self.next:
             self.last = following(number, -1)
 
-    def numbers(self, first: int) -> tuple[int, int, int]:
-        """What a packed batch says of its events, of which the first has this number."""
+    def numbering(self, first: int) -> Numbering:
+        """What a batch says of its events, of which the first has this number."""
         group_id, level = self.group_id, self.owner_level
         assert group_id is not None, "the link is open"
         assert level is not None, "the link is open"
-        return group_id, level, first
-
-    def front(self, number: int) -> bytes:
-        """What stands in front of an event that says its number."""
-        return self._prefix + _i32.pack(number)
+        return Numbering(group_id, level, first)
 
     def properties(self) -> PartitionPublishingProperties:
         return PartitionPublishingProperties(True, self.group_id, self.owner_level, self.last)
-
-
-def numbering(group_id: int, owner_level: int) -> bytes:
-    """Message annotations of a numbered event but for the four bytes of the number, which come last. The widest form of
-    each value, so that all are of one size."""
-    pairs = (
-        encode_value(symbol(protocol.PRODUCER_ID)) + b"\x81" + _i64.pack(group_id)
-        + encode_value(symbol(protocol.PRODUCER_EPOCH)) + b"\x61" + _i16.pack(owner_level)
-        + encode_value(symbol(protocol.PRODUCER_SEQUENCE)) + b"\x71"
-    )  # fmt: skip
-    return b"\x00\x53\x72\xc1" + bytes((len(pairs) + _i32.size + 1, 6)) + pairs
-
-
-NUMBERING_BYTES = len(numbering(MAX_GROUP_ID, MAX_OWNER_LEVEL)) + len(_i32.pack(MAX_SEQUENCE))
-"""What numbers add to an event: with the largest of all, so that a batch that had room is never too large when sent."""

@@ -33,8 +33,7 @@ class IdempotentAppendQueue(AppendQueue):
         self._torn = False  # one of the batches under way together did not arrive
 
     def _append(self, batch: QueuedBatch) -> None:
-        assert batch.numbers is not None
-        if not self._proven or batch.numbers.first != self._next:
+        if not self._proven or batch.first_number != self._next:
             if self._under_way:
                 self.state = State.SWITCHING
                 self._behind.append(batch)
@@ -43,8 +42,7 @@ class IdempotentAppendQueue(AppendQueue):
         super()._append(batch)
 
     def _goes(self, batch: QueuedBatch) -> None:
-        assert batch.numbers is not None
-        self._next = batch.numbers.next
+        self._next = batch.next_number
         if not self._proven:
             self.state = State.SWITCHING  # until it is answered
 

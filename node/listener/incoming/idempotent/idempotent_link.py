@@ -14,26 +14,26 @@ Rejected: serving on after a refusal. The next number does not tell whether its 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from holdfast import protocol
 from holdfast.amqp import ACCEPTED, RELEASED, ReceiverLink, Rejected, Transactional, Transfers, symbol
 from holdfast.amqp.errors import Error
-from holdfast.records.packed_bodies import PackedBodies, opened
+from holdfast.records.record_batch import Numbering, RecordBatch
 from node.listener import errors
 from node.listener.attach.link_plan import Plan
 from node.listener.endpoint import EndpointHost
 from node.listener.errors import Refused
 from node.listener.incoming.answering_link import UNKNOWN
-from node.listener.incoming.append_queue import QueuedBatch
+from node.listener.incoming.append_queue import QueuedBatch, sealed_messages
 from node.listener.incoming.batch_envelopes import Envelope
 from node.listener.incoming.idempotent import producer_terms
 from node.listener.incoming.idempotent.idempotent_append_queue import IdempotentAppendQueue
-from node.listener.incoming.idempotent.sequence_numbers import SequenceNumberReader, Wrong
+from node.listener.incoming.idempotent.sequence_numbers import Run, SequenceNumberReader, Wrong
 from node.listener.incoming.incoming_link import IncomingLink
 from node.listener.transactions.client_transaction import ClientTransaction
-from node.partition.api import Failed, Numbers, PartitionHandle, ProducerOpened
+from node.partition.api import Failed, PartitionHandle, ProducerOpened
 from node.partition.idempotence.producer_state import REMEMBERED_EVENTS
 
 CREDIT_LIMIT = REMEMBERED_EVENTS // 2
@@ -49,17 +49,14 @@ class IdempotentLink(IncomingLink):
         assert plan.partition is not None
         self._partition = plan.partition
         self._opened = opened
-        self._implied = link.remote_properties.get(protocol.IMPLIED_NUMBERS) is True
-        self._numbers = SequenceNumberReader(opened.producer_id, opened.epoch, plan.partition, implied=self._implied)
+        self._numbers = SequenceNumberReader(opened.producer_id, opened.epoch, plan.partition)
         self._window = min(self._window, CREDIT_LIMIT)
-        self._packed_window = min(self._packed_window, CREDIT_LIMIT)
         self._ordered = True
         self._watched: PartitionHandle | None = None
         self._end_watch: Callable[[], None] = _nothing
 
     def open(self) -> None:
-        agreed = {protocol.IMPLIED_NUMBERS: True} if self._implied else {}
-        self.accept({protocol.LINK_PARTITION: symbol(self._partition), **producer_terms.answer(self._opened), **agreed})
+        self.accept({protocol.LINK_PARTITION: symbol(self._partition), **producer_terms.answer(self._opened)})
         self._watch()
 
     # -------------------------------------------------------------------------------------------- messages come in
@@ -79,28 +76,29 @@ class IdempotentLink(IncomingLink):
         queue = self._queue(self._partition)
         for run in runs:
             if run.stop - run.start == count:
-                queue.submit(QueuedBatch(deliveries, run.records, count, size, run.numbers))
+                queue.submit(QueuedBatch(deliveries, self._sealed(run), count, size))
                 return
             part = sum(map(len, payloads[run.start : run.stop]))
             own = deliveries[run.start : run.stop]
-            queue.submit(QueuedBatch(own, run.records, run.stop - run.start, part, run.numbers))
+            queue.submit(QueuedBatch(own, self._sealed(run), run.stop - run.start, part))
         if wrong is not None:
             self._turn_down(deliveries, payloads, wrong)
 
-    def _open(self, envelope: Envelope) -> tuple[str, Sequence[bytes], Numbers | None]:
-        if envelope.numbers is not None:
-            return self._partition, envelope.messages, self._numbers.said(envelope.numbers)
-        runs, wrong = self._numbers.read(opened(envelope.messages))
+    def _sealed(self, run: Run) -> RecordBatch:
+        numbering = Numbering(self._opened.producer_id, self._opened.epoch, run.first)
+        return sealed_messages(run.records, run.digests).numbered(numbering)
+
+    def _open(self, envelope: Envelope) -> tuple[str, RecordBatch]:
+        runs, wrong = self._numbers.read(envelope.messages)
         if wrong is not None:
             raise Refused(wrong.error)
         if len(runs) != 1:
             raise Refused(errors.numbers_wrong("the numbers of the messages of a batch do not follow each other"))
-        self._numbers.check_front(envelope.front, runs[0].numbers.first)
-        unopened = isinstance(envelope.messages, PackedBodies)  # to whom it is passed on
-        return self._partition, envelope.messages if unopened else runs[0].records, runs[0].numbers
+        self._numbers.check_front(envelope.front, runs[0].first)
+        return self._partition, self._sealed(runs[0])
 
-    def _envelope_refused(self, own: list[Any], size: int, error: Error, transaction: ClientTransaction | None) -> None:
-        super()._envelope_refused(own, size, error, transaction)
+    def _batch_refused(self, own: list[Any], size: int, error: Error, transaction: ClientTransaction | None) -> None:
+        super()._batch_refused(own, size, error, transaction)
         self.leave(error)
 
     def _turn_down(self, deliveries: list[object], payloads: list[bytes], wrong: Wrong) -> None:

@@ -3,8 +3,7 @@
 Problem: the numbers are three entries of the message annotations, a hundred bytes on each message. Decoding them takes
 10 us, the node has 4 for a message. But the annotations of one producer are the same bytes in each message, save for
 the sequence number, and the sequence numbers follow each other. So what a run of messages must begin with can be
-written down and compared in one piece. And who has agreed so at the attach leaves them out of all messages but those
-that do not follow the one before: a link loses nothing and changes no order, so they can be counted.
+written down and compared in one piece.
 
 Rules never broken:
  - what the fast way accepts is what decoding gives: a template is made from a message that was decoded, and matches
@@ -15,8 +14,7 @@ Rules never broken:
    byte for byte;
  - the digest of an event is the CRC-32C of everything behind its message annotations: properties, application
    properties, body and footer, as they came. It leaves out what may differ when the event is sent again: header
-   (delivery-count) and annotations, which belong to the hop;
- - only a message without any header or annotations is counted. One that has some says its number, or is wrong.
+   (delivery-count) and annotations, which belong to the hop.
 
 Rejected: a regular expression, or unpacking each head on its own (0.5 us and more for each message).
 """
@@ -42,13 +40,10 @@ from holdfast.amqp import (
 )
 from holdfast.amqp.errors import DECODE_ERROR, Error
 from holdfast.amqp.messages.well_formed import all_data, check_message
-from holdfast.records.joined_messages import split_off
-from holdfast.records.packed_batch import PackedNumbers
+from holdfast.records.record_batch import DIGEST_BYTES, SEQUENCES
 from node.listener import errors
 from node.listener.errors import Refused
 from node.listener.incoming.idempotent.producer_terms import whole_number
-from node.partition.api import Numbers
-from node.partition.idempotence.producer_state import SEQUENCES
 
 TEMPLATES = 4
 """Kept for a link: numbers in one byte and in four, each with two kinds of what follows. More kinds are read slowly."""
@@ -67,18 +62,20 @@ _NAMES = frozenset(protocol.PRODUCER_NAMES)
 
 
 class Run(NamedTuple):
-    """Messages [start, stop) of those that were read: their numbers follow each other."""
+    """Messages [start, stop) of those that were read: their numbers follow each other, from `first` on."""
 
     start: int
     stop: int
     records: Sequence[bytes]
-    numbers: Numbers
+    first: int
+    digests: bytes
 
     def before(self, position: int) -> list[Run]:
         """What is left of it in front of one of its messages."""
         if not position:
             return []
-        return [Run(self.start, self.start + position, self.records[:position], self.numbers.cut(0, position))]
+        digests = self.digests[: position * DIGEST_BYTES]
+        return [Run(self.start, self.start + position, self.records[:position], self.first, digests)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,20 +144,14 @@ class _Template:
 class SequenceNumberReader:
     """Of one link, whose producer was granted an id and an epoch."""
 
-    def __init__(self, producer_id: int, epoch: int, partition: str, *, implied: bool = False) -> None:
-        """`implied`: messages without numbers are counted, from the first one on that says its number."""
+    def __init__(self, producer_id: int, epoch: int, partition: str) -> None:
         self._producer_id = producer_id
         self._epoch = epoch
         self._partition = partition
-        self._implied = implied
-        self._next: int | None = None  # that of a message that does not say
         self._templates: list[_Template] = []  # the one used last is first
 
-    def read(self, messages: Sequence[bytes]) -> tuple[list[Run], Wrong | None]:
+    def read(self, payloads: Sequence[bytes]) -> tuple[list[Run], Wrong | None]:
         """The messages in runs. All of them, or those before the wrong one."""
-        first, payloads = self._next if self._implied else None, split_off(messages)
-        if first is not None and all_data(payloads):  # they say nothing of themselves, and are well-formed
-            return [self._counted(payloads, first)._replace(records=messages)], None
         runs, wrong = self._read(payloads)
         for place, run in enumerate(runs):
             if all_data(run.records):
@@ -173,26 +164,13 @@ class SequenceNumberReader:
         return runs, wrong
 
     def _read(self, payloads: Sequence[bytes]) -> tuple[list[Run], Wrong | None]:
-        first = self._next if self._implied else None
-        if first is not None and _BODY.issuperset([payload[:_NEXT_BYTES] for payload in payloads]):
-            return [self._counted(payloads, first)], None
-        return self._read_stated(payloads)
-
-    def _counted(self, payloads: Sequence[bytes], first: int) -> Run:
-        """Messages that do not say their numbers; that of the first one is expected next."""
-        digests = struct.pack(f">{len(payloads)}I", *map(crc32c, payloads))
-        self._next = (first + len(payloads)) % SEQUENCES
-        return Run(0, len(payloads), payloads, self._numbers(first, digests))
-
-    def _read_stated(self, payloads: Sequence[bytes]) -> tuple[list[Run], Wrong | None]:
         for template in self._templates:
             first = template.number_of(payloads[0])
             if first is not None:
                 self._prefer(template)
                 if template.begins(payloads, first):
                     records, digests = template.records(payloads)
-                    self._next = (first + len(payloads)) % SEQUENCES
-                    return [Run(0, len(payloads), records, self._numbers(first, digests))], None
+                    return [Run(0, len(payloads), records, first, digests)], None
                 break
         return self._read_each(payloads)
 
@@ -209,17 +187,6 @@ class SequenceNumberReader:
             text = f"the batch says that it begins with number {stated}, its first message has {first}"
             raise Refused(errors.numbers_wrong(text))
 
-    def said(self, numbers: PackedNumbers) -> Numbers:
-        """Of messages that were numbered together. Raises Refused."""
-        self._check_granted(numbers.producer_id, numbers.epoch)
-        first = whole_number(protocol.PRODUCER_SEQUENCE, numbers.first)
-        found = self._numbers(first, numbers.digests)
-        self._next = found.next
-        return found
-
-    def _numbers(self, first: int, digests: bytes) -> Numbers:
-        return Numbers(self._producer_id, self._epoch, first, digests)
-
     def _prefer(self, template: _Template) -> None:
         if self._templates[0] is not template:
             self._templates.remove(template)
@@ -232,9 +199,7 @@ class SequenceNumberReader:
         wrong: Wrong | None = None
         for position, payload in enumerate(payloads):
             try:
-                event = self._read_one(payload)
-                self._next = (event.number + 1) % SEQUENCES
-                events.append(event)
+                events.append(self._read_one(payload))
             except MalformedMessage as problem:
                 wrong = _unreadable(position, problem)
                 break
@@ -251,14 +216,11 @@ class SequenceNumberReader:
                 continue
             part = events[start:stop]
             digests = struct.pack(f">{len(part)}I", *(event.digest for event in part))
-            numbers = self._numbers(part[0].number, digests)
-            runs.append(Run(start, stop, [event.record for event in part], numbers))
+            runs.append(Run(start, stop, [event.record for event in part], part[0].number, digests))
             start = stop
         return runs
 
     def _read_one(self, payload: bytes) -> _Event:
-        if self._implied and self._next is not None and payload[:_NEXT_BYTES] in _BODY:
-            return _Event(self._next, payload, crc32c(payload))
         for template in self._templates:
             number = template.number_of(payload)
             if number is not None:
@@ -295,10 +257,10 @@ class SequenceNumberReader:
         if missing:
             raise Refused(errors.numbers_wrong(f"a message of an idempotent producer lacks {missing}"))
         read = {name: whole_number(name, value) for name, value in values.items()}
-        self._check_granted(read[protocol.PRODUCER_ID], read[protocol.PRODUCER_EPOCH])
+        self.check_granted(read[protocol.PRODUCER_ID], read[protocol.PRODUCER_EPOCH])
         return read[protocol.PRODUCER_SEQUENCE]
 
-    def _check_granted(self, producer_id: int, epoch: int) -> None:
+    def check_granted(self, producer_id: int, epoch: int) -> None:
         """Raises Refused."""
         for name, said, granted in (
             (protocol.PRODUCER_ID, producer_id, self._producer_id),

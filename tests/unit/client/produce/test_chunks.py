@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from crc32c import crc32c
 
 from holdfast.amqp import OtherState
 from holdfast.amqp.links.delivery_states import ACCEPTED, RELEASED
@@ -27,10 +28,10 @@ from holdfast.client.produce.transfers import (
     transfer_of,
     worth_waiting,
 )
+from holdfast.client.transport.batch_transfers import EVENT_BYTES
 from holdfast.protocol import STORED_CODE
 from holdfast.records.codec import Codec
-from holdfast.records.joined_messages import JoinedMessages
-from holdfast.records.packed_batch import unpack
+from holdfast.records.record_batch import Numbering, RecordBatch
 
 SIZES = {
     "one size": [7] * 20,
@@ -55,9 +56,9 @@ def chunk_of(bodies: list[bytes], *, key: str | None = None, leads: bool = True)
     return Chunk.of_bodies(bodies, key, delivery, leads=leads, numbered=False).whole(), delivery
 
 
-def packed(run: Run) -> JoinedMessages:
-    """What the node makes of it."""
-    return unpack(transfer_of([run]).packed(Codec.NONE), 1 << 20).messages
+def sealed(run: Run) -> RecordBatch:
+    """As it goes to the node."""
+    return transfer_of([run]).sealed(Codec.NONE)
 
 
 def bodies_of(count: int, first: int = 0) -> list[bytes]:
@@ -77,8 +78,8 @@ def test_bodies_are_encoded_together_as_each_for_itself(sizes: list[int], key: s
     assert list(lengths) == [len(message) for message in encoded(bodies, key)]
     run, _ = chunk_of(bodies, key=key)
     assert run.messages() == encoded(bodies, key)
-    assert packed(run) == encoded(bodies, key)
-    assert packed(run).bodies is (key is None)
+    assert sealed(run).messages() == encoded(bodies, key)
+    assert sealed(run).are_bodies is (key is None)
 
 
 def test_a_run_is_cut_between_events_and_its_parts_are_the_whole() -> None:
@@ -92,8 +93,8 @@ def test_a_run_is_cut_between_events_and_its_parts_are_the_whole() -> None:
             waiting.extendleft(reversed(run.cut(chance.randrange(1, run.events))))
             continue
         messages = run.messages()
-        assert packed(run) == messages, f"seed {seed}"
-        assert (run.events, run.size) == (len(messages), packed(run).size), f"seed {seed}"
+        assert sealed(run).messages() == messages, f"seed {seed}"
+        assert (run.events, run.size) == (len(messages), sealed(run).uncompressed_bytes), f"seed {seed}"
         found += messages
         events += run.events
     assert found == encoded(bodies), f"seed {seed}"
@@ -182,16 +183,16 @@ def single(body: bytes) -> Run:
     return sent(body)[0]
 
 
-def packing(events: int = 10**6, size: int = 10**6, overhead: int = 4) -> Room:
-    return Room(True, events, size, overhead, False)
+def batches(events: int = 10**6, size: int = 10**6) -> Room:
+    return Room(True, events, size, False)
 
 
 def bodies_in(transfers: list[Transfer]) -> list[list[bytes]]:
     found = []
     for transfer in transfers:
-        messages = unpack(transfer.packed(Codec.NONE), 1 << 30).messages
-        assert messages == transfer.messages()
-        assert (len(messages), messages.bodies) == (transfer.events, transfer.bodies)
+        batch, messages = transfer.sealed(Codec.NONE), transfer.messages()
+        assert batch.messages() == messages
+        assert (len(messages), batch.are_bodies) == (transfer.events, all(run.bodies for run in transfer.runs))
         sizes = [run.size for run in transfer.runs]
         assert transfer.size == sum(sizes)
         found.append([message[5:] for message in messages])
@@ -212,29 +213,47 @@ def queue() -> deque[Run]:
 
 @pytest.mark.parametrize("events", range(1, 15))
 def test_transfers_hold_what_stood_side_by_side_and_no_more_events_than_there_is_room_for(events: int) -> None:
-    found = all_of(queue(), packing(events))
+    found = all_of(queue(), batches(events))
     assert [body for transfer in found for body in transfer] == bodies_of(13)
     assert {len(transfer) for transfer in found[:-1]} <= {events}
 
 
 @pytest.mark.parametrize("events", [1, 2, 3, 7])
 def test_no_more_bytes_either_with_what_each_costs_besides(events: int) -> None:
-    room = packing(size=events * (6 + 4))
-    longer = packing(size=events * (6 + 4) + 50).numbered(50, each=False)
-    each = packing(size=events * (6 + 4 + 50) + 50).numbered(50, each=True)
+    room = batches(size=events * (6 + EVENT_BYTES))
     keyed = [encode_event(b"x", properties={}) for _ in range(10)]
     delivery = ChunkDelivery(10, Unheard())
     whole = Chunk.of_messages(keyed, delivery, leads=True).whole()
     queues = [deque[Run]([single(b"x") for _ in range(10)]), deque[Run]([whole])]
     for items in queues:
-        for one in (room, longer, each):
-            sizes = [len(transfer) for transfer in all_of(deque(items), one)]
-            assert sizes == [events] * (10 // events) + ([10 % events] if 10 % events else [])
+        sizes = [len(transfer) for transfer in all_of(items, room)]
+        assert sizes == [events] * (10 // events) + ([10 % events] if 10 % events else [])
+
+
+def test_numbers_of_a_batch_follow_each_other() -> None:
+    runs = [single(b"%d" % number) for number in range(5)]
+    for run, number in zip(runs, (2**31 - 2, 2**31 - 1, 0, 5, None), strict=True):
+        run.sequence_number = number
+    found = all_of(deque(runs), batches())
+    assert found == [[b"0", b"1", b"2"], [b"3"], [b"4"]]
+
+
+def test_events_of_a_numbered_producer_have_digests_whatever_they_travel_as() -> None:
+    delivery = ChunkDelivery(3, Unheard())
+    whole = [encode_event(b"x", properties={"a": 1}), encode_event(b"yy")]
+    messages = Chunk.of_messages(whole, delivery, leads=True, numbered=True).whole()
+    bodies = Chunk.of_bodies([b"yy"], None, delivery, leads=False, numbered=True).whole()
+    for runs, events in (([bodies], whole[1:]), ([messages], whole), ([messages, bodies], [*whole, whole[1]])):
+        transfer = transfer_of(runs)
+        transfer.numbering = Numbering(7, 0, 40)
+        batch = transfer.sealed(Codec.NONE)
+        assert (batch.messages(), batch.numbering) == (events, Numbering(7, 0, 40))
+        assert batch.digests == b"".join(crc32c(event).to_bytes(4, "big") for event in events)
 
 
 def test_a_message_that_is_larger_than_a_batch_goes_alone() -> None:
     for large in (single(b"x" * 100), chunk_of([b"x" * 100])[0]):
-        found = all_of(deque[Run]([single(b"a"), large, chunk_of([b"b", b"x" * 100, b"c"])[0]]), packing(size=50))
+        found = all_of(deque[Run]([single(b"a"), large, chunk_of([b"b", b"x" * 100, b"c"])[0]]), batches(size=50))
         assert found == [[b"a"], [b"x" * 100], [b"b"], [b"x" * 100], [b"c"]]
 
 
@@ -242,56 +261,54 @@ def test_a_message_that_is_larger_than_a_batch_goes_alone() -> None:
 def test_nothing_is_left_behind_the_last_one_that_is_larger_than_a_batch(count: int) -> None:
     for bodies in ([b"x" * 100], [b"a", b"x" * 100]):
         waiting = deque(chunk_of(bodies)[0] for _ in range(count))
-        assert all_of(waiting, packing(size=50)) == [[body] for body in bodies] * count
+        assert all_of(waiting, batches(size=50)) == [[body] for body in bodies] * count
         assert not waiting
 
 
 def test_a_link_for_single_messages_gets_them_one_by_one() -> None:
-    found = next_transfers(queue(), Room(False, 11, 0, 0, False))
+    found = next_transfers(queue(), Room(False, 11, 0, False))
     assert [transfer.messages() for transfer in found] == [[message] for message in encoded(bodies_of(11))]
     assert {transfer.events for transfer in found} == {1}
 
 
 def test_a_run_is_not_cut_for_a_small_piece_while_something_is_under_way() -> None:
     large = deque[Run]([chunk_of([b""] * (LEAST_CUT * 2))[0]])
-    packs: Any = SimpleNamespace(packs=True, batch_events=2000, batch_bytes=10**6)
-    assert worth_waiting(large, room_of(packs, LEAST_CUT - 1))
-    assert not worth_waiting(large, room_of(packs, LEAST_CUT))
-    assert not worth_waiting(deque[Run]([chunk_of([b""] * 10)[0]]), room_of(packs, 10))
-    assert not worth_waiting(deque[Run]([single(b"")]), room_of(packs, 1))
+    wide: Any = SimpleNamespace(sends_batches=True, batch_events=2000, batch_bytes=10**6)
+    assert worth_waiting(large, room_of(wide, LEAST_CUT - 1))
+    assert not worth_waiting(large, room_of(wide, LEAST_CUT))
+    assert not worth_waiting(deque[Run]([chunk_of([b""] * 10)[0]]), room_of(wide, 10))
+    assert not worth_waiting(deque[Run]([single(b"")]), room_of(wide, 1))
 
 
 def test_who_never_gives_more_room_than_a_little_is_not_waited_for() -> None:
     large = deque[Run]([chunk_of([b""] * (LEAST_CUT * 2))[0]])
-    small: Any = SimpleNamespace(packs=True, batch_events=50, batch_bytes=10**6)
+    small: Any = SimpleNamespace(sends_batches=True, batch_events=50, batch_bytes=10**6)
     assert worth_waiting(large, room_of(small, 49))
     assert not worth_waiting(large, room_of(small, 50))
-    plain: Any = SimpleNamespace(packs=False)
+    plain: Any = SimpleNamespace(sends_batches=False)
     assert not worth_waiting(large, room_of(plain, 3))
 
 
 # ---------------------------------------------------------------- what is under way
 
 
-class Packing:
-    """A link that carries packed batches."""
+class Batches:
+    """A link that carries record batches."""
 
-    packs = True
+    sends_batches = True
 
     def __init__(self) -> None:
         self.sent: list[list[bytes]] = []
 
     codec = Codec.NONE
 
-    def send_packed(self, batch: bytes, count: int, *, txn_id: bytes | None = None) -> int:
-        messages = unpack(batch, 1 << 20).messages
-        assert len(messages) == count
-        self.sent.append(list(messages))
+    def send_batch(self, batch: RecordBatch, *, txn_id: bytes | None = None) -> int:
+        self.sent.append(batch.messages())
         return 10 + len(self.sent)
 
 
-class Plain(Packing):
-    packs = False
+class Plain(Batches):
+    sends_batches = False
 
     def send_many(self, messages: list[bytes], *, txn_id: bytes | None = None) -> range:
         first = 11 + len(self.sent)
@@ -304,7 +321,7 @@ def stored(offset: int, count: int) -> OtherState:
 
 
 async def test_a_batch_hears_one_outcome_and_its_place() -> None:
-    link: Any = Packing()
+    link: Any = Batches()
     one, (a, of_a), (b, of_b) = UnderWay(), sent(b"a"), sent(b"b")
     run, delivery = chunk_of(bodies_of(3))
     assert one.send(link, [transfer_of([a, run]), transfer_of([b])], now_s=5.0) == [11, 12]
@@ -326,7 +343,7 @@ def test_the_place_of_single_messages_is_told_for_a_row_of_them() -> None:
     one = UnderWay()
     runs, deliveries = zip(*map(sent, (b"a", b"b", b"c")), strict=True)
     many, of_many = chunk_of(bodies_of(3))
-    apart = next_transfers(deque([many]), Room(False, 9, 0, 0, False))
+    apart = next_transfers(deque([many]), Room(False, 9, 0, False))
     transfers = [*(transfer_of([run]) for run in runs), *apart]
     assert list(one.send(link, transfers, now_s=0.0)) == [11, 12, 13, 14, 15, 16]
     assert one.says_stored(11, stored(7, 2))
@@ -339,7 +356,7 @@ def test_the_place_of_single_messages_is_told_for_a_row_of_them() -> None:
 
 
 def test_what_is_taken_back_comes_in_the_order_sent() -> None:
-    link: Any = Packing()
+    link: Any = Batches()
     one = UnderWay()
     items = [single(b"a"), chunk_of(bodies_of(3))[0], single(b"b"), single(b"c")]
     one.send(link, [transfer_of(items[:2]), transfer_of(items[2:3]), transfer_of(items[3:])], now_s=0.0)

@@ -27,6 +27,7 @@ from holdfast.client.produce.chunks.pieces import PIECE_BYTES, PIECE_EVENTS
 from holdfast.client.produce.chunks.single_events import Delivery, Staged
 from holdfast.client.produce.idempotent.producer_identity import MAX_SEQUENCE, following
 from holdfast.client.produce.transfers import PUMP_BYTES, Room, next_transfers, transfer_of
+from holdfast.records.codec import Codec
 from tests.unit.client.support.tiny_node import TinyNode
 from tests.unit.listener.support.peer import eventually
 
@@ -61,7 +62,7 @@ def test_single_events_become_one_run_of_bodies(numbered: bool) -> None:
     assert run.messages() == [encode_event(body) for body in bodies_of(300)]
     assert (run.events, run.size, run.bodies) == (300, sum(map(len, bodies_of(300))), True)
     assert len(run.digests) == 4 * 300 * numbered
-    assert transfer_of([run]).bodies
+    assert transfer_of([run]).sealed(Codec.NONE).are_bodies
     assert producer.staged.take() == []
 
 
@@ -329,7 +330,7 @@ async def test_a_thousand_that_are_awaited_and_settled_singly_hear_each_its_own(
 def test_single_messages_go_out_until_there_are_bytes_enough() -> None:
     producer = Producer()
     producer.send(*[bytes(1000)] * 400)
-    waiting, room = deque(producer.staged.take()), Room(False, 512, 0, 0, False)
+    waiting, room = deque(producer.staged.take()), Room(False, 512, 0, False)
     first = next_transfers(waiting, room)
     assert PUMP_BYTES - 1100 <= sum(one.size for one in first) <= PUMP_BYTES + 1100
     assert len(first) + len(next_transfers(waiting, room)) == 400

@@ -29,6 +29,8 @@ from holdfast.amqp import (
     decode_message,
     encode_message,
     ingest,
+    int32,
+    short,
     splice,
     symbol,
     timestamp,
@@ -36,6 +38,10 @@ from holdfast.amqp import (
 )
 from holdfast.amqp.links.delivery_states import DeliveryState, Modified, Rejected
 from holdfast.amqp.links.terminus import Source
+from holdfast.amqp.messages.data_section import content_at
+from holdfast.protocol import RECORD_BATCHES
+from holdfast.records.digests import digests_of_messages
+from holdfast.records.record_batch import SEQUENCES, read_batch
 from tests.ports import free_port
 from tests.unit.client.support.tiny_producers import NAMES, Refusal, TinyProducers
 
@@ -86,6 +92,7 @@ class TinyNode:
         self.unavailable: set[str] = set()  # partitions whose leader cannot be asked for offsets
         self.most_granted = 0  # the highest credit a receiver ever had
         self.credit = 500
+        self.takes_batches = True  # of links that are bound to a partition, as a node of this version does
         self.manage: Callable[[dict[str, Any], Any], tuple[dict[str, Any], Any]] | None = None
         self._server: asyncio.Server | None = None
 
@@ -219,6 +226,9 @@ class _ServerConnection(asyncio.Protocol):
             link.refuse(error)
             return
         properties: dict[str, Any] = {"event-streams-partition": symbol(partition)} if partition else {}
+        if link.role == "receiver" and partition and self.node.takes_batches:
+            assert link.remote_properties[RECORD_BATCHES] == 1
+            properties[RECORD_BATCHES] = uint(1)
         if link.role == "receiver" and partition:
             self.node.capabilities.append(link.remote_desired_capabilities)
             try:
@@ -292,21 +302,31 @@ class _ServerConnection(asyncio.Protocol):
             link.grant(len(event.payloads))
             return
         partition = self.links.get(link) or "0"  # an agnostic link: this node is simple-minded
-        if self.node.after_transfers is not None and self.node.after_transfers(
-            self, str(partition), len(event.payloads)
-        ):
+        bound = self.links.get(link) is not None
+        transfers = [_messages_in(payload) if bound else [payload] for payload in event.payloads]
+        events = sum(map(len, transfers))
+        if self.node.after_transfers is not None and self.node.after_transfers(self, str(partition), events):
             return
-        for delivery, payload in zip(event.deliveries, event.payloads, strict=True):
-            state = self.node.answer(payload)
-            if link.context == "numbered" and (state is ACCEPTED or getattr(state, "delivery_failed", False)):
-                judged = self.node.log.producers.judge(str(partition), payload)
-                if judged is not True:
-                    link.settle([delivery], state if judged is False else judged)
-                    continue
-            if state is ACCEPTED or (isinstance(state, Modified) and state.delivery_failed):
-                self.node.log.append(str(partition), [payload])
-            link.settle([delivery], state)
+        for delivery, payloads in zip(event.deliveries, transfers, strict=True):
+            link.settle([delivery], self.outcome(link, str(partition), payloads))
         link.grant(len(event.payloads))
+
+    def outcome(self, link: Any, partition: str, payloads: list[bytes]) -> DeliveryState:
+        """Of what came in one transfer, which is stored as a whole or not at all."""
+        states = [self.node.answer(payload) for payload in payloads]
+        state = next((one for one in states if one is not ACCEPTED), ACCEPTED)
+        if state is not ACCEPTED and not getattr(state, "delivery_failed", False):
+            return state
+        new = payloads
+        if link.context == "numbered":
+            judged = [self.node.log.producers.judge(partition, payload) for payload in payloads]
+            refused = next((one for one in judged if isinstance(one, Rejected)), None)
+            if refused is not None:
+                return refused
+            new = [payload for payload, is_new in zip(payloads, judged, strict=True) if is_new]
+        if new:
+            self.node.log.append(partition, new)
+        return state
 
     def answer_request(self, request: Message) -> None:
         assert self.node.manage is not None, "this test expects no request"
@@ -315,6 +335,26 @@ class _ServerConnection(asyncio.Protocol):
         reply = self.replies[str(request.reply_to)]
         message = Message(body=Value(body), correlation_id=request.message_id, application_properties=properties)
         reply.send_many([encode_message(message)])
+
+
+def _messages_in(payload: bytes) -> list[bytes]:
+    """Of the record batch in a transfer, each with its number."""
+    start = content_at(payload)
+    assert start is not None
+    batch, end = read_batch(payload, start)
+    assert end == len(payload)
+    batch.check_content()
+    messages, numbering = batch.messages(), batch.numbering
+    if numbering is None:
+        return messages
+    assert batch.digests == digests_of_messages(messages)
+    bare, found = encode_message(Message(body=b"")), []
+    for place, message in enumerate(messages):
+        number = (numbering.base_sequence + place) % SEQUENCES
+        annotations = dict(zip(NAMES, (numbering.producer_id, short(numbering.epoch), int32(number)), strict=True))
+        front = encode_message(Message(body=b"", message_annotations=annotations))[: -len(bare)]
+        found.append(front + message)
+    return found
 
 
 REJECTED = Rejected(Error("amqp:not-allowed", "this event is not wanted"))

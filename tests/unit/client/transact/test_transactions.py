@@ -28,6 +28,7 @@ from holdfast.client.produce.chunks.delivery import ChunkDelivery
 from holdfast.client.transact.transactional_sender import MOST_UNDER_WAY, TransactionalSender
 from holdfast.client.transport.connection import Connection
 from holdfast.records.codec import Codec
+from holdfast.records.record_batch import RecordBatch
 from node.coordinator import replica
 from node.coordinator.markers import MarkerSender
 from tests.unit.client.support.real_cluster import Nodes
@@ -256,13 +257,13 @@ async def test_single_events_that_are_still_gathered_are_lost_with_what_they_wai
 class Taking:
     """A link that takes everything and answers nothing."""
 
-    packs, credit, batch_events, batch_bytes, codec = True, 10**6, 10**6, 10**6, Codec.NONE
+    sends_batches, credit, batch_events, batch_bytes, codec = True, 10**6, 10**6, 10**6, Codec.NONE
 
     def __init__(self) -> None:
         self.sent: list[int] = []
 
-    def send_packed(self, batch: bytes, count: int, *, txn_id: bytes | None = None) -> int:
-        self.sent.append(count)
+    def send_batch(self, batch: RecordBatch, *, txn_id: bytes | None = None) -> int:
+        self.sent.append(len(batch))
         return len(self.sent)
 
 

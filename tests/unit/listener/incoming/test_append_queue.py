@@ -9,6 +9,7 @@ from typing import Any
 
 from node.listener.incoming.append_queue import AppendQueue, QueuedBatch, State
 from node.partition.api import Failed
+from tests.batches import batch_of
 from tests.unit.listener.support.append_queues import (
     NOT_LEADER,
     UNKNOWN,
@@ -20,7 +21,7 @@ from tests.unit.listener.support.peer import eventually
 
 def batch(name: int) -> QueuedBatch:
     record = b"%04d" % name
-    return QueuedBatch([name], [record], 1, len(record))
+    return QueuedBatch([name], batch_of([record]), 1, len(record))
 
 
 def make(partition: Any, *, wait_s: float = 5.0, follow: bool = True) -> tuple[AppendQueue, Sender]:

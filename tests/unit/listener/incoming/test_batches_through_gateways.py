@@ -1,4 +1,4 @@
-"""Packed batches at a node that does not lead: what the leader stores, and says, is what its own link would have."""
+"""Record batches at a node that does not lead: what the leader stores, and says, is what its own link would have."""
 
 from __future__ import annotations
 
@@ -10,21 +10,32 @@ import pytest
 
 from cluster.rpc import rpc_pb2 as pb
 from cluster.rpc.calls.append_stream import AppendStream, StreamEnded
-from holdfast.amqp import symbol
+from holdfast.amqp import Message, encode_message, symbol, uint
+from holdfast.amqp.messages.data_section import content_at
 from holdfast.client import ProducerClient, ProducerOptions
 from holdfast.records.codec import Codec
-from holdfast.records.joined_messages import table_of
-from holdfast.records.packed_batch import PackedNumbers, digests_of, pack, pack_joined
-from holdfast.records.packed_bodies import PackedBodies
-from holdfast.records.record_batch import Attributes, RecordBatch
-from holdfast.records.sealed_section import seal
+from holdfast.records.record_batch import Attributes, Damaged, RecordBatch, read_batch
+from node.listener.incoming import batch_link
 from node.partition.commands import Append, decode
+from tests.batches import batch_of, carried, of_bodies
+from tests.unit.listener.incoming.test_record_batches import FOR_THE_NODE, WRONG_CONTENT
 from tests.unit.listener.support.cluster import Cluster
 from tests.unit.listener.support.enveloping import ACCEPTED, RawSender
 from tests.unit.listener.support.peer import message
 from tests.unit.listener.support.producing import OUT_OF_ORDER, terms
 
-BOUND = {"event-streams-partition": symbol("0"), "holdfast:packed-batches": True}
+BOUND = {"event-streams-partition": symbol("0"), "holdfast:record-batches": uint(1)}
+
+
+def is_batch(batch: RecordBatch) -> bool:
+    """It has the form of one, which whoever reads it asks first."""
+    try:
+        read_batch(bytes(batch))
+    except Damaged:
+        return False
+    return True
+
+
 BODIES = [b"price of IBM: %d" % (number % 7) for number in range(500)]
 
 
@@ -41,17 +52,24 @@ def passed_on(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     asked: list[Any] = []
     append = AppendStream.append
 
-    def noted(stream: AppendStream, records: Any, *rest: Any) -> None:
-        asked.append(records)
-        append(stream, records, *rest)
+    def noted(stream: AppendStream, batch: Any, *rest: Any) -> None:
+        asked.append(batch)
+        append(stream, batch, *rest)
 
     monkeypatch.setattr(AppendStream, "append", noted)
     return asked
 
 
-def packed(bodies: list[bytes], codec: Codec = Codec.NONE, numbers: tuple[int, int, int] | None = None) -> bytes:
-    said = None if numbers is None else PackedNumbers(*numbers, digests_of(bodies))
-    return pack_joined(table_of(bodies), (b"".join(bodies),), codec, bodies=True, numbers=said)
+@pytest.fixture
+def credulous(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Links pass on what has the form of a batch, and ask no more of it."""
+
+    def read(payload: bytes) -> RecordBatch:
+        start = content_at(payload)
+        assert start is not None
+        return read_batch(payload, start)[0]
+
+    monkeypatch.setattr(batch_link, "_read", read)
 
 
 def batches(cluster: Cluster) -> list[RecordBatch]:
@@ -73,7 +91,7 @@ def but_for_its_time(batch: RecordBatch) -> tuple[Any, ...]:
 
 @pytest.mark.parametrize("compression", ["none", "zstd"])
 @pytest.mark.parametrize("kind", ["plain", "idempotent", "transactional"])
-async def test_a_chunk_is_stored_unopened_as_if_it_had_come_to_the_leader(
+async def test_a_chunk_is_stored_as_if_it_had_come_to_the_leader(
     cluster: Cluster, passed_on: list[Any], kind: str, compression: Any
 ) -> None:
     leader = cluster.leader("trades")
@@ -88,23 +106,24 @@ async def test_a_chunk_is_stored_unopened_as_if_it_had_come_to_the_leader(
                 told = await (await producer.send_many(BODIES, partition="0"))
                 assert int(told.offset or "", 16) == (0 if at == leader else 500), "answers name the place"
                 assert (told.count, told.partition) == (500, "0")
-    assert [type(records) for records in passed_on] == [PackedBodies]
+    (passed,) = passed_on
     direct, through = [batch for batch in batches(cluster) if len(batch) > 1]
     assert but_for_its_time(direct) == but_for_its_time(through)
+    assert passed.content == through.content, "as it came"
     for batch in (direct, through):
         assert batch.are_bodies
         assert (batch.transaction is not None) == (kind == "transactional")
         assert batch.records() == BODIES
 
 
-async def test_what_is_no_pure_batch_of_bodies_goes_message_by_message(cluster: Cluster, passed_on: list[Any]) -> None:
+async def test_messages_go_as_they_came_too(cluster: Cluster, passed_on: list[Any]) -> None:
     gateway = cluster.other_than(cluster.leader("trades"))
-    given = [message(b"one"), message(b"two")]
+    sent = batch_of([message(b"one"), encode_message(Message(body=b"two", application_properties={"n": 2}))])
     async with RawSender(cluster.ports[gateway], "trades", BOUND) as sender:
-        assert await sender.outcome(sender.send(pack(given), batch=False)) == ACCEPTED
-    assert not any(isinstance(records, PackedBodies) for records in passed_on)
-    (stored,) = batches(cluster)
-    assert stored.messages() == given
+        assert await sender.outcome(sender.send(carried(sent), batch=False)) == ACCEPTED
+    (passed,), (stored,) = passed_on, batches(cluster)
+    assert bytes(passed) == bytes(sent)
+    assert stored.content == sent.content
 
 
 async def test_an_answer_that_was_lost_is_asked_for_again_and_nothing_is_stored_twice(
@@ -121,14 +140,16 @@ async def test_an_answer_that_was_lost_is_asked_for_again_and_nothing_is_stored_
         answer(stream, reply)
 
     monkeypatch.setattr(AppendStream, "_answer", lose_the_first)
-    first, second = packed([b"a", b"b"], numbers=(7, 0, 1)), packed([b"c"], Codec.NONE, (7, 0, 3))
+    first, second = of_bodies([b"a", b"b"], numbers=(7, 0, 1)), of_bodies([b"c"], numbers=(7, 0, 3))
     async with RawSender(cluster.ports[gateway], "trades", BOUND | terms(7)) as sender:
         for one in (first, second, first):
-            assert await sender.outcome(sender.send(one, batch=False)) == ACCEPTED
+            assert await sender.outcome(sender.send(carried(one), batch=False)) == ACCEPTED
         assert lost[0].base_offset == 0
         assert not lost[0].HasField("failure"), "it was stored"
-        assert [records.packed() for records in passed_on] == [first, first, second, first], "as it came, each time"
-        told = await sender.outcome(sender.send(packed([b"c", b"other"], numbers=(7, 0, 2)), batch=False))
+        came = list(map(bytes, (first, first, second, first)))
+        assert list(map(bytes, passed_on)) == came, "as it came, each time"
+        other = of_bodies([b"c", b"other"], numbers=(7, 0, 2))
+        told = await sender.outcome(sender.send(carried(other), batch=False))
         assert told.startswith(OUT_OF_ORDER)
     stored = [(batch.head.base_sequence, batch.records()) for batch in batches(cluster)]
     assert [one for one in stored if one[1] == [b"c"]] == [(3, [b"c"])]
@@ -136,31 +157,33 @@ async def test_an_answer_that_was_lost_is_asked_for_again_and_nothing_is_stored_
     assert info.events == 3
 
 
-@pytest.mark.parametrize(
-    ("spoil", "why"),
-    [
-        (lambda whole: whole[:-1] + b"?", "the checksum"),  # the gateway says it
-        (None, "does not decompress"),  # the leader says it
-    ],
-)
-async def test_what_cannot_be_opened_is_refused_and_the_link_goes_on(cluster: Cluster, spoil: Any, why: str) -> None:
-    gateway = cluster.other_than(cluster.leader("trades"))
-    good = packed(BODIES, Codec.ZSTD)
-    bad = spoil(good) if spoil is not None else that_does_not_decompress(good)
+async def test_what_cannot_be_taken_is_refused_and_the_link_goes_on(cluster: Cluster) -> None:
+    await refused_through_a_gateway(cluster, WRONG_CONTENT | FOR_THE_NODE)
+
+
+@pytest.mark.usefixtures("credulous")
+async def test_the_leader_does_not_believe_a_gateway(cluster: Cluster) -> None:
+    formed = {name: one for name, one in WRONG_CONTENT.items() if is_batch(one[0])}
+    assert len(formed) >= 10
+    await refused_through_a_gateway(cluster, formed)
+
+
+async def refused_through_a_gateway(cluster: Cluster, cases: dict[str, tuple[RecordBatch, str]]) -> None:
+    """And nothing of them reaches the log."""
+    leader = cluster.leader("trades")
+    gateway = cluster.other_than(leader)
+    before = cluster.broker(leader).handle("trades", "0").group.last_index
     async with RawSender(cluster.ports[gateway], "trades", BOUND) as sender:
-        told = await sender.outcome(sender.send(bad, batch=False))
-        assert told.startswith("amqp:decode-error")
-        assert "the batch cannot be read" in told
-        assert why in told
-        assert await sender.outcome(sender.send(good, batch=False)) == ACCEPTED
+        for name, (batch, why) in cases.items():
+            told = await sender.outcome(sender.send(carried(batch), batch=False))
+            assert told.startswith("amqp:decode-error"), name
+            assert "the batch cannot be read" in told, name
+            assert why in told, name
+            assert cluster.broker(leader).handle("trades", "0").group.last_index == before, name
+        good = of_bodies(BODIES, Codec.ZSTD)
+        assert await sender.outcome(sender.send(carried(good), batch=False)) == ACCEPTED
     (stored,) = batches(cluster)
-    assert len(stored) == 500
-
-
-def that_does_not_decompress(good: bytes) -> bytes:
-    at = good.index(b"\xb0" if b"\x00Su\xb0" in good else b"\xa0")
-    start = at + (5 if good[at] == 0xB0 else 2) + 5  # the section's size, version and checksum
-    return seal(2, (good[start:-20], bytes(20)))
+    assert stored.content == good.content
 
 
 async def test_a_batch_outlives_a_change_of_leader_at_its_gateway(cluster: Cluster) -> None:
@@ -168,9 +191,9 @@ async def test_a_batch_outlives_a_change_of_leader_at_its_gateway(cluster: Clust
     old = cluster.leader("trades")
     gateway = cluster.other_than(old)
     async with RawSender(cluster.ports[gateway], "trades", BOUND) as sender:
-        sent = [sender.send(packed([b"%d" % number] * 3, Codec.NONE), batch=False) for number in range(20)]
+        sent = [sender.send(carried(of_bodies([b"%d" % number] * 3)), batch=False) for number in range(12)]
         await cluster.move("trades", "0", gateway)
-        sent += [sender.send(packed([b"%d" % number] * 3, Codec.NONE), batch=False) for number in range(20, 40)]
-        assert [await sender.outcome(one) for one in sent] == [ACCEPTED] * 40
+        sent += [sender.send(carried(of_bodies([b"%d" % number] * 3)), batch=False) for number in range(12, 24)]
+        assert [await sender.outcome(one) for one in sent] == [ACCEPTED] * 24
     stored = [body for batch in batches(cluster) for body in batch.records()]
-    assert stored == [b"%d" % number for number in range(40) for _ in range(3)]
+    assert stored == [b"%d" % number for number in range(24) for _ in range(3)]

@@ -8,12 +8,14 @@ import random
 
 import pytest
 
+from holdfast.records.record_batch import RecordBatch
 from node.listener.incoming.append_queue import QueuedBatch, State
 from node.listener.incoming.idempotent.idempotent_append_queue import IdempotentAppendQueue
-from node.partition.api import AppendDone, Appended, AppendOutcome, Failed, Numbers
+from node.partition.api import AppendDone, Appended, AppendOutcome, Begins, Failed
 from node.partition.commands import OpenProducer
+from node.partition.entry import join
 from node.partition.machine import AppendAccepted, AppendRejected, PartitionMachine
-from tests.batches import entry_of
+from tests.batches import numbered
 from tests.unit.listener.support.append_queues import (
     NOT_LEADER,
     UNKNOWN,
@@ -30,8 +32,7 @@ def record(number: int) -> bytes:
 
 def batch(first: int, count: int = 1) -> QueuedBatch:
     records = [record(number) for number in range(first, first + count)]
-    numbers = Numbers(7, 0, first, b"".join(records))
-    return QueuedBatch([], records, count, 4 * count, numbers)
+    return QueuedBatch([], numbered(records, 7, 0, first, b"".join(records)), count, 4 * count)
 
 
 def make(partition: Scripted | Replicated, *, follow: bool = True) -> tuple[IdempotentAppendQueue, Sender]:
@@ -188,7 +189,7 @@ class Replicated:
         self._machine = PartitionMachine()
         self._index = 1
         self._machine.apply(1, OpenProducer(7, 0, None, 1).encode())
-        self._under_way: list[tuple[AppendDone, AppendOutcome | tuple[list[bytes], Numbers]]] = []
+        self._under_way: list[tuple[AppendDone, AppendOutcome | RecordBatch]] = []
 
     def leader(self, log: str, partition: str) -> int | None:
         return self.leading
@@ -196,19 +197,18 @@ class Replicated:
     def handle(self, log: str, partition: str) -> Replicated:
         return self
 
-    def append(self, records: list[bytes], done: AppendDone, numbers: Numbers | None = None) -> None:
-        assert numbers is not None
+    def append(self, batch: RecordBatch, done: AppendDone, begins: Begins | None = None) -> None:
         if self.leading is None or self._chance.random() < 0.03:
             done(NOT_LEADER)
         else:
-            self._under_way.append((done, (records, numbers)))
+            self._under_way.append((done, batch))
 
     def answer(self) -> bool:
         """The oldest that is under way."""
         if not self._under_way:
             return False
         done, what = self._under_way.pop(0)
-        done(what if isinstance(what, Appended | Failed) else self._apply(*what))
+        done(what if isinstance(what, Appended | Failed) else self._apply(what))
         return True
 
     def change(self, leader: int | None) -> None:
@@ -216,27 +216,20 @@ class Replicated:
         kept = self._chance.randint(0, len(self._under_way))
         for place, (done, what) in enumerate(self._under_way):
             if not isinstance(what, Appended | Failed):
-                outcome = self._apply(*what) if place < kept else NOT_LEADER
+                outcome = self._apply(what) if place < kept else NOT_LEADER
                 self._under_way[place] = (done, UNKNOWN if self._chance.random() < 0.5 else outcome)
         self.leading = leader
 
-    def _apply(self, records: list[bytes], numbers: Numbers) -> AppendOutcome:
+    def _apply(self, batch: RecordBatch) -> AppendOutcome:
         self._index += 1
-        entry = entry_of(
-            records,
-            1,
-            producer_id=numbers.producer_id,
-            producer_epoch=numbers.epoch,
-            base_sequence=numbers.first,
-            digests=numbers.digests,
-        )
+        entry = join([batch.stamped(1)])
         (result,), _ = self._machine.apply(self._index, entry)  # type: ignore[misc]
         if isinstance(result, AppendRejected):
             assert result.code == "out-of-order"
             return Failed("out_of_order", False, result.detail)
         assert isinstance(result, AppendAccepted)
         known = sum(place.events for place in result.known)
-        self.stored += records[known:]
+        self.stored += batch.records()[known:]
         return Appended(*result.place_of(0), known)
 
 
@@ -266,5 +259,5 @@ async def test_whatever_leaders_do_each_number_is_stored_once_in_order_and_accep
             await asyncio.sleep(0)
         expected = [record(number) for number in range(1, following)]
         assert partition.stored == expected, f"seed {seed}"
-        assert sorted(sender.answers) == [("accepted", one.records[0]) for one in batches], f"seed {seed}"
+        assert sorted(sender.answers) == [("accepted", one.sealed.records()[0]) for one in batches], f"seed {seed}"
         queue.close()

@@ -11,11 +11,13 @@ import pytest
 
 from holdfast import protocol
 from holdfast.amqp import ACCEPTED, Message, OtherState, Source, Value, decode_message, encode_message, symbol
-from node.partition.api import Appended, AppendOutcome, Failed, Numbers
+from holdfast.records.record_batch import RecordBatch
+from node.partition.api import Appended, AppendOutcome, Failed
 from node.partition.idempotence import producer_state as rules
 from node.partition.idempotence.producer_state import FORGOTTEN
+from tests.batches import numbered
 from tests.unit.listener.support.cluster import Cluster
-from tests.unit.listener.support.peer import Peer, eventually
+from tests.unit.listener.support.peer import Peer, eventually, message
 from tests.unit.listener.support.producing import (
     OUT_OF_ORDER,
     STOLEN,
@@ -51,30 +53,34 @@ async def stored(cluster: Cluster, count: int, log: str = "trades") -> list[byte
         return [decode_message(payload).body for payload in peer.received[link]]  # type: ignore[misc]
 
 
-async def append(cluster: Cluster, node: int, records: list[bytes], numbers: Numbers) -> AppendOutcome:
+def messages(*bodies: bytes) -> list[bytes]:
+    return list(map(message, bodies))
+
+
+async def append(cluster: Cluster, node: int, batch: RecordBatch) -> AppendOutcome:
     answer: asyncio.Future[AppendOutcome] = asyncio.get_running_loop().create_future()
-    cluster.broker(node).handle("trades", "0").append(records, answer.set_result, numbers)
+    cluster.broker(node).handle("trades", "0").append(batch, answer.set_result)
     return await answer
 
 
 async def test_the_new_leader_refuses_the_old_epoch_and_knows_what_was_stored(cluster: Cluster) -> None:
     first = cluster.leader("trades")
-    numbers = Numbers(7, 1, 1, b"aaaabbbbcccc")
+    batch = numbered(messages(b"a", b"b", b"c"), 7, 1, 1, b"aaaabbbbcccc")
     async with Peer(cluster.ports[first]) as peer:
         assert granted(await attached(peer, 7, 1)) == (7, 1, 0)
-        before = await append(cluster, first, [b"a", b"b", b"c"], numbers)
+        before = await append(cluster, first, batch)
         assert isinstance(before, Appended)
         assert granted(await attached(peer, 8, 1)) == (8, 1, 0)
         assert granted(await attached(peer, 8, 2)) == (8, 2, 0)
     await cluster.lose(first)
     second = await cluster.settled_leader("trades")
     for node in cluster.nodes:  # on the leader itself, and through a gateway
-        again = await append(cluster, node, [b"a", b"b", b"c"], numbers)
+        again = await append(cluster, node, batch)
         assert again == Appended(before.base_offset, before.timestamp_ms, 3)
-        other = await append(cluster, node, [b"a", b"X", b"c"], Numbers(7, 1, 1, b"aaaaXXXXcccc"))
+        other = await append(cluster, node, numbered(messages(b"a", b"X", b"c"), 7, 1, 1, b"aaaaXXXXcccc"))
         assert isinstance(other, Failed)
         assert (other.kind, other.known) == ("out_of_order", 1)
-        old = await append(cluster, node, [b"a"], Numbers(8, 1, 1, b"aaaa"))
+        old = await append(cluster, node, numbered(messages(b"a"), 8, 1, 1, b"aaaa"))
         assert isinstance(old, Failed)
         assert old.kind == "producer_stolen"
         async with Peer(cluster.ports[node]) as peer:
@@ -99,7 +105,7 @@ async def test_what_there_was_no_room_to_remember_is_known_by_its_number(
     leader = await cluster.settled_leader("trades")
     asking = Source(outcomes=("amqp:accepted:list", "amqp:rejected:list", protocol.STORED))
     for node, next_one in zip((leader, cluster.other_than(leader)), "de", strict=True):
-        again = await append(cluster, node, [b"b", b"c"], Numbers(7, 0, 2, b"bbbbcccc"))
+        again = await append(cluster, node, numbered(messages(b"b", b"c"), 7, 0, 2, b"bbbbcccc"))
         assert again == Appended(FORGOTTEN, 0, 2)
         async with Peer(cluster.ports[node]) as peer:
             bound = {"event-streams-partition": symbol("0")} | terms(7, 0, 0)

@@ -26,6 +26,7 @@ from holdfast.amqp.encoding.codec import symbol_array
 from holdfast.cli import app
 from holdfast.client import ConsumerClient, ConsumerOptions, DamagedEventError, ReceivedEvent, Start
 from node.partition.api import Appended
+from tests.batches import batch_of
 from tests.unit.listener.support.consuming import attached, terms
 from tests.unit.listener.support.enveloping import RawSender, envelope
 from tests.unit.listener.support.peer import Peer, message
@@ -70,19 +71,21 @@ async def test_a_plain_link_refuses_it_and_goes_on(node: SingleNode, poison: byt
 
 @each
 async def test_an_idempotent_link_stores_what_lies_before_it_and_ends(node: SingleNode, poison: bytes) -> None:
-    """Also by the short way, when the messages leave their numbers out."""
     names = ("producer-id", "producer-epoch", "producer-sequence-number")
-    said = {f"com.microsoft:{name}": None for name in names} | {"holdfast:implied-numbers": True}
+    said = {f"com.microsoft:{name}": None for name in names}
     async with Peer(node.port) as peer:
         sender = peer.engine.open_sender("trades", properties={"event-streams-partition": symbol("0"), **said})
         await peer._opened(sender)
         told = sender.remote_properties
         numbers = {name: told[f"com.microsoft:{name}"] for name in names}
-        numbers["producer-sequence-number"] = 5
-        annotations = {f"com.microsoft:{name}": value for name, value in numbers.items()}
-        first = encode_message(Message(body=b"one", message_annotations=annotations))
+
+        def said_to_be(number: int, body: bytes) -> bytes:
+            named = numbers | {"producer-sequence-number": number}
+            annotations = {f"com.microsoft:{name}": value for name, value in named.items()}
+            return encode_message(Message(body=body, message_annotations=annotations))
+
         await peer.until(lambda: sender.credit > 3)
-        await peer.send(sender, [first, message(b"two"), poison, message(b"three")])
+        await peer.send(sender, [said_to_be(5, b"one"), said_to_be(6, b"two"), poison, said_to_be(7, b"three")])
         assert (await peer.refused(sender)).condition in ("amqp:decode-error", "com.microsoft:argument-error")
         states = await peer.states(sender, 4)
         assert states[:2] == [ACCEPTED, ACCEPTED]
@@ -105,7 +108,7 @@ async def test_a_batch_of_event_hubs_with_it_is_refused_as_a_whole(node: SingleN
 async def fill_old(node: SingleNode, log: str, records: list[bytes], partition: str = "0") -> None:
     """As it was possible before."""
     done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-    node.logs[log][partition].append(records, done.set_result)
+    node.logs[log][partition].append(batch_of(records), done.set_result)
     assert isinstance(await done, Appended)
 
 

@@ -12,9 +12,8 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.amqp import Message, decode_message, encode_message, int32, short, symbol, ulong
+from holdfast.amqp import Message, encode_message, int32, short, symbol, ulong
 from node.listener.incoming.idempotent.sequence_numbers import TEMPLATE_BYTES, Run, SequenceNumberReader
-from node.partition.api import Numbers
 from tests.unit.listener.support.producing import (
     ARGUMENT_ERROR,
     EPOCH,
@@ -61,7 +60,7 @@ def test_a_run_is_stored_without_its_numbers_and_with_a_digest_of_each_event(rea
     runs, wrong = reader.read(of_letters(1000, "abc"))
     stored = [body_of(letter) for letter in (b"a", b"b", b"c")]
     assert wrong is None
-    assert runs == [Run(0, 3, stored, Numbers(PRODUCER, EPOCH_NUMBER, 1000, digests(stored)))]
+    assert runs == [Run(0, 3, stored, 1000, digests(stored))]
 
 
 def test_only_the_first_message_of_a_kind_is_decoded() -> None:
@@ -70,7 +69,7 @@ def test_only_the_first_message_of_a_kind_is_decoded() -> None:
     for _ in range(50):
         runs, wrong = reader.read(of_letters(first, "abcdefg"))
         assert wrong is None
-        assert [(run.start, run.stop, run.numbers.first) for run in runs] == [(0, 7, first)]
+        assert [(run.start, run.stop, run.first) for run in runs] == [(0, 7, first)]
         first += 7
     assert reader.decoded == 2, "numbers up to 127 take one byte, the others four"
 
@@ -92,7 +91,7 @@ def test_long_annotations_are_read_and_not_learned(filling: int, decoded: int) -
     for number in range(1000, 1005):
         runs, wrong = reader.read([annotated(number, filling)])
         assert wrong is None
-        assert [run.numbers.first for run in runs] == [number]
+        assert [run.first for run in runs] == [number]
     assert reader.decoded == decoded
     assert all(template.length <= TEMPLATE_BYTES for template in reader._templates)
 
@@ -139,9 +138,9 @@ def test_templates_and_decoding_agree(blocks: list[tuple[int, int, str]], chance
         runs, wrong = warm.read(payloads)
         assert wrong is None
         assert [record for run in runs for record in run.records] == stored
-        assert b"".join(run.numbers.digests for run in runs) == digests(bodies)
+        assert b"".join(run.digests for run in runs) == digests(bodies)
         assert [(run.start, run.stop) for run in runs] == [(0, count)]
-        assert runs[0].numbers.first == first
+        assert runs[0].first == first
         assert SequenceNumberReader(PRODUCER, EPOCH_NUMBER, "0").read(payloads) == (runs, None)
 
 
@@ -173,7 +172,7 @@ def test_the_digest_leaves_out_what_belongs_to_the_hop(reader: SequenceNumberRea
     first = event(PRODUCER, EPOCH_NUMBER, 9, b"same", delivery_count=0, durable=True)
     again = event(PRODUCER, EPOCH_NUMBER, 9, b"same", delivery_count=1, message_annotations={symbol("x-hop"): 2})
     other = event(PRODUCER, EPOCH_NUMBER, 9, b"same", application_properties={"not": "the same"})
-    found = [reader.read([payload])[0][0].numbers.digests for payload in (first, again, other)]
+    found = [reader.read([payload])[0][0].digests for payload in (first, again, other)]
     assert found[0] == found[1] != found[2]
 
 
@@ -181,7 +180,7 @@ def test_numbers_that_do_not_follow_make_runs_of_their_own(reader: SequenceNumbe
     payloads = of_letters(126, "abcd") + of_letters(500, "ef") + of_letters(500, "ef") + of_letters(2**31 - 1, "gh")
     runs, wrong = reader.read(payloads)
     assert wrong is None
-    assert [(run.start, run.stop, run.numbers.first) for run in runs] == [
+    assert [(run.start, run.stop, run.first) for run in runs] == [
         (0, 4, 126), (4, 6, 500), (6, 8, 500), (8, 10, 2**31 - 1)
     ]  # fmt: skip
 
@@ -190,7 +189,7 @@ def test_any_integer_type_will_do(reader: SequenceNumberReader) -> None:
     annotations = {ID: ulong(PRODUCER), EPOCH: EPOCH_NUMBER, SEQUENCE: 77}
     runs, wrong = reader.read([encode_message(Message(body=b"x", message_annotations=annotations))])
     assert wrong is None
-    assert runs[0].numbers.first == 77
+    assert runs[0].first == 77
 
 
 GOOD = terms(PRODUCER, EPOCH_NUMBER, 200)
@@ -259,7 +258,7 @@ def test_what_a_client_varies_is_read_slowly_and_costs_no_memory() -> None:
     reader = Counted(PRODUCER, EPOCH_NUMBER, "0")
     for number in range(1000, 1200):
         runs, wrong = reader.read([event(PRODUCER, EPOCH_NUMBER, number, message_annotations={"x-time": number})])
-        assert (runs[0].numbers.first, wrong) == (number, None)
+        assert (runs[0].first, wrong) == (number, None)
     assert len(reader._templates) <= 4
 
 
@@ -278,65 +277,9 @@ def test_a_changed_byte_is_never_taken_for_the_run_that_was_meant(place: int, va
     assert (found, wrong) == (expected, expected_wrong)
 
 
-# ---------------------------------------------------------------- numbers that are not said
-
-
-def counted(*numbers_or_bodies: int | str) -> list[bytes]:
-    """A number: a message that says it; a text: one that does not."""
-    return [
-        event(7, 1, one, b"n%d" % one) if isinstance(one, int) else body_of(one.encode()) for one in numbers_or_bodies
-    ]
-
-
-def contents(payload: bytes) -> bytes:
-    body = decode_message(payload).body
-    assert isinstance(body, bytes)
-    return body
-
-
-def counting() -> SequenceNumberReader:
-    return SequenceNumberReader(7, 1, "0", implied=True)
-
-
-def seen(reader: SequenceNumberReader, payloads: list[bytes]) -> list[tuple[int, int]]:
-    """(first number, how many) of each run."""
-    runs, wrong = reader.read(payloads)
-    assert wrong is None
-    assert [record for run in runs for record in run.records] == [body_of(contents(one)) for one in payloads]
-    return [(run.numbers.first, run.stop - run.start) for run in runs]
-
-
-def test_a_message_that_does_not_say_its_number_has_the_next_one() -> None:
-    reader = counting()
-    assert seen(reader, counted(5, "a", "b")) == [(5, 3)]
-    assert seen(reader, counted("c", "d")) == [(8, 2)]
-    assert seen(reader, counted("e", 20, "f", 3, "g")) == [(10, 1), (20, 2), (3, 2)]
-    assert seen(reader, counted(2**31 - 2, "x", "y", "z")) == [(2**31 - 2, 4)]
-    assert seen(reader, counted("after the largest")) == [(2, 1)]
-
-
-def test_it_is_the_same_event_whether_it_says_its_number_or_not() -> None:
-    said, unsaid = counting(), counting()
-    (one,), _ = said.read([event(7, 1, n, b"%d" % n) for n in range(1, 9)])
-    unsaid.read([event(7, 1, 0)])
-    (other,), _ = unsaid.read([body_of(b"%d" % n) for n in range(1, 9)])
-    assert (one.records, one.numbers) == (other.records, other.numbers)
-
-
-def test_nothing_is_counted_before_the_first_number_or_without_agreement() -> None:
-    for reader, payloads in ((counting(), counted("a", 5)), (SequenceNumberReader(7, 1, "0"), counted(5, "a"))):
+def test_a_message_that_does_not_say_its_number_is_wrong(reader: SequenceNumberReader) -> None:
+    for payloads, place in (([body_of(b"a")], 0), ([*of_letters(5, "x"), body_of(b"a"), *of_letters(6, "y")], 1)):
         runs, wrong = reader.read(payloads)
+        assert [(run.first, run.stop) for run in runs] == ([(5, 1)] if place else [])
         assert wrong is not None
-        assert wrong.error.condition == ARGUMENT_ERROR
-        assert payloads[wrong.position] == body_of(b"a")
-        assert sum(run.stop - run.start for run in runs) == wrong.position
-
-
-def test_a_message_with_annotations_says_its_number_or_is_wrong() -> None:
-    reader = counting()
-    assert seen(reader, counted(1)) == [(1, 1)]
-    annotated = body_of(b"a", message_annotations={"x-trace": 1})
-    runs, wrong = reader.read([body_of(b"fine"), annotated])
-    assert [run.numbers.first for run in runs] == [2]
-    assert wrong is not None
-    assert (wrong.position, wrong.error.condition) == (1, ARGUMENT_ERROR)
+        assert (wrong.position, wrong.error.condition) == (place, ARGUMENT_ERROR)

@@ -13,7 +13,8 @@ from proton.utils import BlockingConnection, LinkDetached, SendException
 
 from holdfast.amqp import ACCEPTED, RELEASED, Modified, Source
 from holdfast.amqp import LinkDetached as Detached
-from node.partition.api import AppendDone, Appended, Failed, Numbers
+from holdfast.records.record_batch import RecordBatch
+from node.partition.api import AppendDone, Appended, Begins, Failed
 from node.partition.entries.queries import AskFate, Fate
 from tests.unit.listener.support.cluster import Cluster
 from tests.unit.listener.support.peer import Peer, eventually, message
@@ -32,7 +33,7 @@ class Doubtful:
     def __init__(self, fates: list[Any], entry: tuple[int, int] | None = ENTRY) -> None:
         self.fates, self.entry, self.asked, self.appends = fates, entry, 0, 0
 
-    def append(self, records: list[bytes], done: AppendDone, numbers: Numbers | None = None) -> None:
+    def append(self, batch: RecordBatch, done: AppendDone, begins: Begins | None = None) -> None:
         self.appends += 1
         done(Failed("unknown", True, "lost", entry=self.entry))
 
@@ -131,7 +132,7 @@ class Patient(Doubtful):
         super().__init__([], None)
         self.waiting: list[AppendDone] = []
 
-    def append(self, records: list[bytes], done: AppendDone, numbers: Numbers | None = None) -> None:
+    def append(self, batch: RecordBatch, done: AppendDone, begins: Begins | None = None) -> None:
         self.waiting.append(done)
 
 

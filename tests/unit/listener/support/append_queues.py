@@ -3,8 +3,9 @@ gives."""
 
 from __future__ import annotations
 
+from holdfast.records.record_batch import RecordBatch
 from node.listener.incoming.append_queue import QueuedBatch
-from node.partition.api import AppendDone, Appended, AppendOutcome, Failed, Numbers
+from node.partition.api import AppendDone, Appended, AppendOutcome, Begins, Failed
 
 NOT_LEADER = Failed("not_leader", True, "not here")
 UNKNOWN = Failed("unknown", True, "who knows")
@@ -25,8 +26,8 @@ class Scripted:
     def handle(self, log: str, partition: str) -> Scripted:
         return self
 
-    def append(self, records: list[bytes], done: AppendDone, numbers: Numbers | None = None) -> None:
-        self.calls.append((self.leading, records, done))
+    def append(self, batch: RecordBatch, done: AppendDone, begins: Begins | None = None) -> None:
+        self.calls.append((self.leading, batch.records(), done))
 
     def answer(self, outcome: AppendOutcome | None = None) -> None:
         """Answers the oldest call; None: it was appended."""
@@ -43,16 +44,16 @@ class Sender:
         self.answers: list[tuple[str, bytes]] = []
 
     def accepted(self, batch: QueuedBatch, stored: Appended, partition: str) -> None:
-        self.answers.append(("accepted", batch.records[0]))
+        self.answers.append(("accepted", batch.sealed.records()[0]))
 
     def uncertain(self, batch: QueuedBatch, why: Failed, partition: str) -> None:
-        self.answers.append(("uncertain", batch.records[0]))
+        self.answers.append(("uncertain", batch.sealed.records()[0]))
 
     def refused(self, batch: QueuedBatch, why: Failed) -> None:
-        self.answers.append(("refused", batch.records[0]))
+        self.answers.append(("refused", batch.sealed.records()[0]))
 
     def turned_away(self, batch: QueuedBatch, why: str) -> None:
-        self.answers.append(("turned away", batch.records[0]))
+        self.answers.append(("turned away", batch.sealed.records()[0]))
 
     def broken(self, error: BaseException) -> None:
         raise AssertionError("a bug in the append queue") from error

@@ -13,13 +13,13 @@ from holdfast.records.bounded import MAX_UNCOMPRESSED_BYTES
 from holdfast.records.codec import Codec
 from holdfast.records.record_batch import Damaged
 from node.admin.entry_dump import _row
-from node.partition.api import Appended, Earliest, Latest, Numbers, ProducerRequest
+from node.partition.api import Appended, Earliest, Latest, ProducerRequest
 from node.partition.commands import encode_transaction_command
 from node.partition.entries import entry_dump
 from node.partition.entries.queries import DumpEntries, EntryList, EntryRow
 from node.partition.limits import PartitionLimits
 from node.partition.transactions.transaction_commands import Begin
-from tests.batches import entry_of
+from tests.batches import entry_of, numbered
 from tests.unit.partition.compression.test_compressed_batch import forged
 from tests.unit.partition.support import Answers, Node, flat, read_all
 from tests.unit.partition.transactions.driving import marker
@@ -132,7 +132,7 @@ def test_a_producers_events_that_come_again_are_recognised_whatever_they_were_st
         answers = Answers()
         records = [text(first + place) for place in range(count)]
         digests = b"".join(b"%04d" % (first + place) for place in range(count))
-        node.replica.append(records, answers, Numbers(5, 0, first, digests))
+        node.replica.append(numbered(records, 5, 0, first, digests), answers)
         node.turns()
         (answer,) = answers.all
         assert isinstance(answer, Appended), answer
@@ -156,8 +156,7 @@ def test_transactions_are_compressed_and_their_markers_are_not(node: Node, codec
     node.replica.compress(codec)
     for epoch, commit in ((4, True), (5, False)):
         propose(node, encode_transaction_command(Begin(P, epoch, 3, 60_000, node.now_ms)))
-        numbers = Numbers(P, epoch, 0, b"....", transactional=True)
-        node.replica.append([text(epoch)], Answers(), numbers)
+        node.replica.append(numbered([text(epoch)], P, epoch, 0, transactional=True), Answers())
         node.turns()
         propose(node, marker(P, epoch, commit=commit, now_ms=node.now_ms))
     name = codec.name.lower()

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from node.partition.api import Appended, Failed, Latest, Numbers, ProducerInfo, ProducerOpened, ProducerRequest
+from holdfast.records.record_batch import Numbering
+from node.partition.api import Appended, Failed, Latest, ProducerInfo, ProducerOpened, ProducerRequest
 from node.partition.entry import batches_in
 from node.partition.idempotence.producer_state import EXPIRY_MS, SEQUENCES
 from node.partition.machine import LONGEST_STEP_MS
+from tests.batches import batch_of, numbered
 from tests.unit.partition.idempotence.producing import digests_of
 from tests.unit.partition.support import START_MS, Answers, Node, read_all
 
@@ -37,7 +39,7 @@ def opened(
 
 def send(node: Node, first: int, contents: str, answers: Answers, *, producer: int = 7, epoch: int = 0) -> None:
     records = [letter.encode() for letter in contents]
-    node.replica.append(records, answers, Numbers(producer, epoch, first, digests_of(contents)))
+    node.replica.append(numbered(records, producer, epoch, first, digests_of(contents)), answers)
 
 
 def stored(node: Node) -> str:
@@ -54,18 +56,18 @@ def test_calls_whose_numbers_connect_share_an_entry(node: Node) -> None:
     assert stored(node) == "abcdef"
 
 
-def test_calls_of_producers_are_batches_of_their_own_and_plain_ones_share_one(node: Node) -> None:
+def test_batches_of_producers_and_plain_ones_share_an_entry_in_their_order(node: Node) -> None:
     opened(node, 8)
     answers, before = Answers(), node.group.last_index
     for turn in range(1, 6):
         send(node, turn, "x", answers)
         send(node, turn, "y", answers, producer=8)
-        node.replica.append([b"p"], answers)
+        node.replica.append(batch_of([b"p"]), answers)
     node.turns()
     assert node.group.last_index == before + 1
-    assert len(batches_in(node.group.entry(before + 1)[1])) == 11
+    assert len(batches_in(node.group.entry(before + 1)[1])) == 15
     assert sorted(answers.offsets) == list(range(15))
-    assert stored(node) == "xypppppxyxyxyxy"
+    assert stored(node) == "xypxypxypxypxyp"
 
 
 def test_numbers_that_do_not_connect_begin_a_new_entry_and_keep_their_order(node: Node) -> None:
@@ -272,16 +274,17 @@ def test_a_producer_that_was_forgotten_is_told_to_open_anew(node: Node) -> None:
 @pytest.mark.parametrize(
     "numbers",
     [
-        Numbers(7, 0, 1, b"1234"),
-        Numbers(-1, 0, 1, b"12345678"),
-        Numbers(2**63, 0, 1, b"12345678"),
-        Numbers(7, 2**15, 1, b"12345678"),
-        Numbers(7, 0, 2**31, b"12345678"),
+        Numbering(-2, 0, 1),
+        Numbering(2**63, 0, 1),
+        Numbering(7, 2**15, 1),
+        Numbering(7, -1, 1),
+        Numbering(7, 0, -1),
+        Numbering(7, 0, 2**31),
     ],
 )
-def test_numbers_that_cannot_be_never_reach_the_log(node: Node, numbers: Numbers) -> None:
+def test_numbers_that_cannot_be_never_reach_the_log(node: Node, numbers: Numbering) -> None:
     answers, before = Answers(), node.group.last_index
-    node.replica.append([b"a", b"b"], answers, numbers)
+    node.replica.append(batch_of([b"a", b"b"]).numbered(numbers), answers)
     node.turns()
     assert isinstance(answers.last, Failed)
     assert (answers.last.kind, answers.last.retriable) == ("producer_invalid", False)

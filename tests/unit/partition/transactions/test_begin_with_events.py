@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.records.record_batch import DIGEST_BYTES
-from node.partition.api import Failed, Numbers
+from node.partition.api import Failed
 from node.partition.commands import encode_transaction_command
 from node.partition.transactions import participant
 from node.partition.transactions.transaction_commands import Begin
+from tests.batches import batch_of, numbered
 from tests.unit.partition.support import Answers, Node
 from tests.unit.partition.transactions.driving import marker
 
@@ -30,9 +30,7 @@ def node(tmp_path: Path) -> Iterator[Node]:
 def send(node: Node, *records: bytes, epoch: int = 0, first: int = 0, begins: bool = True) -> Answers:
     answers = Answers()
     terms = (COORDINATOR, TIMEOUT_MS) if begins else None
-    node.replica.append(
-        list(records), answers, Numbers(P, epoch, first, bytes(DIGEST_BYTES * len(records)), True, terms)
-    )
+    node.replica.append(numbered(records, P, epoch, first, transactional=True), answers, terms)
     return answers
 
 
@@ -74,9 +72,9 @@ def test_what_comes_again_with_its_begin_is_stored_once(node: Node) -> None:
 
 def test_a_begin_is_an_entry_right_in_front_of_its_batch(node: Node) -> None:
     before, other = node.group.last_index, Answers()
-    node.replica.append([b"plain"], other)
+    node.replica.append(batch_of([b"plain"]), other)
     answers = send(node, b"a")
-    node.replica.append([b"behind"], other)
+    node.replica.append(batch_of([b"behind"]), other)
     node.turns()
     entries = [node.group.entry(index)[1] for index in range(before + 1, node.group.last_index + 1)]
     begin = encode_transaction_command(Begin(P, 0, COORDINATOR, TIMEOUT_MS, node.now_ms))

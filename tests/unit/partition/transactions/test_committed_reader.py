@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from node.partition import reader as reader_module
-from node.partition.api import Appended, Earliest, Failed, Latest, Numbers
+from node.partition.api import Appended, Earliest, Failed, Latest
 from node.partition.commands import encode_transaction_command
 from node.partition.transactions.transaction_commands import Begin
+from tests.batches import numbered
 from tests.unit.partition.support import Answers, Node, flat, read_all
 from tests.unit.partition.transactions.driving import marker
 
@@ -48,7 +49,7 @@ def end(node: Node, producer: int = P, epoch: int = 0, *, commit: bool) -> None:
 def send(node: Node, *records: bytes, producer: int = P, epoch: int = 0, first: int = 0) -> Answers:
     answers = Answers()
     digests = b"".join(record[:1] * 4 for record in records)
-    node.replica.append(list(records), answers, Numbers(producer, epoch, first, digests, transactional=True))
+    node.replica.append(numbered(records, producer, epoch, first, digests, transactional=True), answers)
     node.turns()
     return answers
 
@@ -145,9 +146,9 @@ def test_numbers_of_a_transaction_and_of_a_producer_never_share_an_entry(node: N
     """The same id, the same epoch, and numbers that would connect: in one turn."""
     begin(node)
     answers = Answers()
-    node.replica.append([b"a"], answers, Numbers(P, 0, 0, b"aaaa", transactional=True))
-    node.replica.append([b"b"], answers, Numbers(P, 0, 1, b"bbbb"))
-    node.replica.append([b"c"], answers, Numbers(P, 0, 1, b"cccc", transactional=True))
+    node.replica.append(numbered([b"a"], P, 0, 0, b"aaaa", transactional=True), answers)
+    node.replica.append(numbered([b"b"], P, 0, 1, b"bbbb"), answers)
+    node.replica.append(numbered([b"c"], P, 0, 1, b"cccc", transactional=True), answers)
     node.turns()
     kinds = sorted(one.kind if isinstance(one, Failed) else "stored" for one in answers.all)
     assert kinds == ["producer_unknown", "stored", "stored"]

@@ -10,13 +10,13 @@ import pytest
 
 from cluster.raft import Committed
 from holdfast.records.record_batch import Attributes
-from node.partition.api import Earliest, Numbers, ProducerRequest
+from node.partition.api import Earliest, ProducerRequest
 from node.partition.commands import Trim, encode_group_command, encode_transaction_command
 from node.partition.consumer_groups.group_state import Claim, Commit, Delete, EndClaim
 from node.partition.entries import entry_dump
 from node.partition.entries.queries import DumpEntries, EntryList
 from node.partition.transactions.transaction_commands import Begin, Prepare, StageOffset
-from tests.batches import entry_of
+from tests.batches import entry_of, numbered
 from tests.unit.partition.support import Answers, Node
 from tests.unit.partition.transactions.driving import marker
 
@@ -47,7 +47,7 @@ def dump(node: Node, after: int = 0, limit: int = 100, offset: int = -1) -> Entr
 def test_batches_show_their_head_and_markers_what_they_end(node: Node) -> None:
     node.append(b"plain", b"two")
     propose(node, encode_transaction_command(Begin(P, 4, 3, 60_000, node.now_ms)))
-    node.replica.append([b"in it"], Answers(), Numbers(P, 4, 0, b"....", transactional=True))
+    node.replica.append(numbered([b"in it"], P, 4, 0, transactional=True), Answers())
     node.turns()
     propose(node, marker(P, 4, commit=False, now_ms=node.now_ms, term=9))
     propose(node, marker(P, 5, commit=True, now_ms=node.now_ms, term=9))
@@ -60,7 +60,7 @@ def test_batches_show_their_head_and_markers_what_they_end(node: Node) -> None:
     assert plain.attributes == Attributes.APPEND_TIME
     assert (begun.count, begun.detail) == (0, f"producer {P}, epoch 4, coordinator group 3, 60000 ms")
     assert (inside.base_offset, inside.producer_id, inside.producer_epoch, inside.base_sequence) == (2, P, 4, 0)
-    assert inside.attributes == Attributes.APPEND_TIME | Attributes.TRANSACTIONAL | Attributes.DIGESTS
+    assert inside.attributes == Attributes.APPEND_TIME | Attributes.TRANSACTIONAL
     assert (aborted.base_offset, aborted.coordinator_epoch, aborted.producer_id) == (-1, 9, P)
     assert aborted.attributes == Attributes.APPEND_TIME | Attributes.TRANSACTIONAL | Attributes.CONTROL
 
@@ -118,7 +118,7 @@ def test_an_answer_is_bounded_in_bytes_too(node: Node, monkeypatch: pytest.Monke
 def test_what_was_stored_before_is_not_shown_as_stored_again(node: Node) -> None:
     asyncio.run(_open_producer(node))
     for _ in range(2):
-        node.replica.append([b"a"], Answers(), Numbers(5, 0, 0, b"aaaa"))
+        node.replica.append(numbered([b"a"], 5, 0, 0, b"aaaa"), Answers())
         node.turns()
     once, again = [one for one in dump(node).entries if one.kind == "batch"]
     assert (once.base_offset, once.stored, once.count) == (0, 1, 1)

@@ -9,6 +9,7 @@ import pytest
 
 from cluster.rpc import options
 from node.partition.api import Appended, Failed
+from tests.batches import batch_of
 from tests.ports import free_port
 from tests.unit.rpc.support import SOON_S, MemoryPartition, TestNode, Wire, cluster_of, until
 
@@ -21,7 +22,7 @@ async def test_many_in_flight_are_appended_in_order_and_answered_with_their_offs
         answers: list[Any] = []
         for number in range(5000):
             records = [b"%d/%d" % (number, i) for i in range(3)]
-            nodes[1].network.client(2).append(GROUP, records, answers.append)
+            nodes[1].network.client(2).append(GROUP, batch_of(records), answers.append)
             if number % 100 == 0:
                 await asyncio.sleep(0)
         await until(lambda: len(answers) == 5000, "all answers")
@@ -37,7 +38,7 @@ async def test_large_records_pass(mebibytes: int) -> None:
         partition = nodes[2].groups[GROUP] = MemoryPartition()
         answers: list[Any] = []
         record = bytes(mebibytes << 20)
-        nodes[1].network.client(2).append(GROUP, [record], answers.append)
+        nodes[1].network.client(2).append(GROUP, batch_of([record]), answers.append)
         await until(lambda: answers, "the answer")
         assert answers == [Appended(0, 1001)]
         assert partition.records[0] == [record]
@@ -54,7 +55,7 @@ async def test_failures_cross_the_wire_with_their_type() -> None:
         ):
             partition.failure = failure
             answers: list[Any] = []
-            nodes[1].network.client(2).append(GROUP, [b"x"], answers.append)
+            nodes[1].network.client(2).append(GROUP, batch_of([b"x"]), answers.append)
             await until(lambda answers=answers: answers, "the failure")
             assert answers == [failure]
 
@@ -66,11 +67,11 @@ async def test_what_was_sent_behind_a_refused_request_does_not_overtake_it(kind:
         partition = nodes[2].groups[GROUP] = MemoryPartition()
         client = nodes[1].network.client(2)
         answers: list[Any] = []
-        client.append(GROUP, [b"before"], answers.append)
+        client.append(GROUP, batch_of([b"before"]), answers.append)
         await until(lambda: answers, "the stream to be open")
 
         partition.failure = Failed(kind, True, "not now")
-        client.append(GROUP, [b"first"], answers.append)
+        client.append(GROUP, batch_of([b"first"]), answers.append)
         requests = partition.requests
         stand_in = partition.append
 
@@ -79,7 +80,7 @@ async def test_what_was_sent_behind_a_refused_request_does_not_overtake_it(kind:
             partition.failure = None
 
         partition.append = refuse_once  # type: ignore[method-assign]
-        client.append(GROUP, [b"second"], answers.append)
+        client.append(GROUP, batch_of([b"second"]), answers.append)
         await until(lambda: len(answers) == 3, "both answers")
         assert [answer.kind for answer in answers[1:]] == [kind, kind]
         assert partition.requests == requests + 1
@@ -87,7 +88,7 @@ async def test_what_was_sent_behind_a_refused_request_does_not_overtake_it(kind:
         async def accepted(record: bytes) -> None:
             while not isinstance(answers[-1], Appended):
                 answers.clear()
-                client.append(GROUP, [record], answers.append)
+                client.append(GROUP, batch_of([record]), answers.append)
                 await until(lambda: answers, "an answer")
             answers.append(None)
 
@@ -110,11 +111,11 @@ async def test_what_was_sent_behind_a_request_whose_outcome_is_unknown_is_refuse
         partition.append = lose_once  # type: ignore[method-assign]
         client = nodes[1].network.client(2)
         answers: list[Any] = []
-        client.append(GROUP, [b"first"], answers.append)
-        client.append(GROUP, [b"second"], answers.append)
+        client.append(GROUP, batch_of([b"first"]), answers.append)
+        client.append(GROUP, batch_of([b"second"]), answers.append)
         await until(lambda: len(answers) == 2, "both answers")
         assert [answer.kind for answer in answers] == ["unknown", "not_leader"]
-        client.append(GROUP, [b"again"], answers.append)
+        client.append(GROUP, batch_of([b"again"]), answers.append)
         await until(lambda: len(answers) == 3, "the next stream")
         assert [record for records in partition.records for record in records] == [b"again"]
 
@@ -125,18 +126,18 @@ async def test_after_a_refusal_the_stream_takes_no_more_until_what_came_before_i
         partition.held = []
         client = nodes[1].network.client(2)
         answers: list[Any] = []
-        client.append(GROUP, [b"held"], answers.append)
+        client.append(GROUP, batch_of([b"held"]), answers.append)
         await until(lambda: partition.requests == 1, "the request")
         partition.failure = Failed("overloaded", True, "not now")
-        client.append(GROUP, [b"refused"], answers.append)
+        client.append(GROUP, batch_of([b"refused"]), answers.append)
         await until(lambda: answers, "the refusal")
         partition.failure = None
-        client.append(GROUP, [b"later"], answers.append)
+        client.append(GROUP, batch_of([b"later"]), answers.append)
         assert [answer.kind for answer in answers] == ["overloaded", "overloaded"]
         held, partition.held = partition.held, None
         held[0]()
         await until(lambda: len(answers) == 3, "the answer that was held back")
-        client.append(GROUP, [b"again"], answers.append)
+        client.append(GROUP, batch_of([b"again"]), answers.append)
         await until(lambda: len(answers) == 4, "the next stream")
         assert answers[2:] == [Appended(0, 1001), Appended(1, 1003)]
 
@@ -144,7 +145,7 @@ async def test_after_a_refusal_the_stream_takes_no_more_until_what_came_before_i
 async def test_a_group_that_the_node_does_not_host_is_not_led_there() -> None:
     async with cluster_of(1, 2) as nodes:
         answers: list[Any] = []
-        nodes[1].network.client(2).append(99, [b"x"], answers.append)
+        nodes[1].network.client(2).append(99, batch_of([b"x"]), answers.append)
         await until(lambda: answers, "the answer")
         assert answers[0].kind == "not_leader"
         assert answers[0].retriable
@@ -157,7 +158,7 @@ async def test_when_the_connection_breaks_what_was_sent_is_unknown() -> None:
         partition.held = []
         answers: list[Any] = []
         for _ in range(10):
-            nodes[1].network.client(2).append(GROUP, [b"x"], answers.append)
+            nodes[1].network.client(2).append(GROUP, batch_of([b"x"]), answers.append)
         await until(lambda: partition.requests == 10, "the requests")
         for answer in partition.held[:4]:
             answer()
@@ -175,7 +176,7 @@ async def test_what_never_left_was_certainly_not_appended() -> None:
     try:
         answers: list[Any] = []
         for _ in range(10):
-            node.network.client(2).append(GROUP, [b"x"], answers.append)
+            node.network.client(2).append(GROUP, batch_of([b"x"]), answers.append)
         took_s = await until(lambda: len(answers) == 10, "refusals")
         assert took_s < SOON_S
         assert {answer.kind for answer in answers} == {"not_leader"}
@@ -196,10 +197,10 @@ async def test_a_black_hole_ends_the_wait_within_seconds_and_the_next_append_fin
         await second.network.start()
         try:
             answers: list[Any] = []
-            first.network.client(2).append(GROUP, [b"before"], answers.append)
+            first.network.client(2).append(GROUP, batch_of([b"before"]), answers.append)
             await until(lambda: answers, "the answer")
             wire.freeze()
-            first.network.client(2).append(GROUP, [b"lost?"], answers.append)
+            first.network.client(2).append(GROUP, batch_of([b"lost?"]), answers.append)
             took_s = await until(lambda: len(answers) == 2, "the end of the wait")
             assert took_s < SOON_S
             assert answers[1].kind == "unknown"
@@ -209,7 +210,7 @@ async def test_a_black_hole_ends_the_wait_within_seconds_and_the_next_append_fin
 
             def again(_: Any = None) -> None:
                 if not (later and isinstance(later[-1], Appended)):
-                    loop.call_later(0.05, first.network.client(2).append, GROUP, [b"after"], answered)
+                    loop.call_later(0.05, first.network.client(2).append, GROUP, batch_of([b"after"]), answered)
 
             def answered(outcome: Any) -> None:
                 later.append(outcome)
@@ -230,13 +231,13 @@ async def test_a_partition_that_answers_nothing_is_not_flooded() -> None:
         partition.held = []
         answers: list[Any] = []
         for _ in range(80):
-            nodes[1].network.client(2).append(GROUP, [bytes(1 << 20)], answers.append)
+            nodes[1].network.client(2).append(GROUP, batch_of([bytes(1 << 20)]), answers.append)
             await asyncio.sleep(0)
         refused = len(answers)
         assert refused >= 80 - (options.APPEND_UNANSWERED_BYTES >> 20)
         assert {(answer.kind, answer.retriable) for answer in answers} == {("overloaded", True)}
         elsewhere: list[Any] = []
-        nodes[1].network.client(2).append(GROUP + 1, [b"x"], elsewhere.append)
+        nodes[1].network.client(2).append(GROUP + 1, batch_of([b"x"]), elsewhere.append)
         await until(lambda: elsewhere, "another partition, which is not held up")
         assert other.requests == 1
         await until(lambda: partition.requests == 80 - refused, "the accepted ones")
@@ -244,7 +245,7 @@ async def test_a_partition_that_answers_nothing_is_not_flooded() -> None:
         for answer in held:
             answer()
         await until(lambda: len(answers) == 80, "the answers")
-        nodes[1].network.client(2).append(GROUP, [bytes(1 << 20)], answers.append)
+        nodes[1].network.client(2).append(GROUP, batch_of([bytes(1 << 20)]), answers.append)
         await until(lambda: len(answers) == 81, "room again")
         assert isinstance(answers[-1], Appended)
 
@@ -255,9 +256,9 @@ async def test_an_idle_stream_is_closed_and_opened_again(monkeypatch: pytest.Mon
         nodes[2].groups[GROUP] = MemoryPartition()
         client: Any = nodes[1].network.client(2)
         answers: list[Any] = []
-        client.append(GROUP, [b"x"], answers.append)
+        client.append(GROUP, batch_of([b"x"]), answers.append)
         await until(lambda: answers and not client._appends, "the stream to be closed")
-        client.append(GROUP, [b"x"], answers.append)
+        client.append(GROUP, batch_of([b"x"]), answers.append)
         await until(lambda: len(answers) == 2, "the second answer")
         assert answers == [Appended(0, 1001), Appended(1, 1002)]
 
@@ -267,13 +268,13 @@ async def test_stopping_answers_everything() -> None:
         partition = nodes[2].groups[GROUP] = MemoryPartition()
         partition.held = []
         answers: list[Any] = []
-        nodes[1].network.client(2).append(GROUP, [b"x"], answers.append)
+        nodes[1].network.client(2).append(GROUP, batch_of([b"x"]), answers.append)
         await until(lambda: partition.requests == 1, "the request")
-        nodes[1].network.client(2).append(GROUP + 1, [b"x"], answers.append)  # its stream has not begun yet
+        nodes[1].network.client(2).append(GROUP + 1, batch_of([b"x"]), answers.append)  # its stream has not begun yet
         await nodes[1].network.stop()
         assert len(answers) == 2
         assert answers[0].kind == "unknown"
-        nodes[1].network.client(2).append(GROUP, [b"x"], answers.append)
+        nodes[1].network.client(2).append(GROUP, batch_of([b"x"]), answers.append)
         assert answers[-1].kind == "not_leader"
 
 
@@ -288,10 +289,10 @@ async def test_a_new_address_is_used_from_then_on_and_the_old_connection_is_give
         try:
             await first.up(2)
             answers: list[Any] = []
-            first.network.client(2).append(GROUP, [b"x"], answers.append)
+            first.network.client(2).append(GROUP, batch_of([b"x"]), answers.append)
             await until(lambda: answers, "the answer")
             partition.held = []
-            first.network.client(2).append(GROUP, [b"x"], answers.append)
+            first.network.client(2).append(GROUP, batch_of([b"x"]), answers.append)
             await until(lambda: partition.requests == 2, "the request")
             first.network.set_address(2, f"127.0.0.1:{wire.port}")
             await first.network.client(2).info(GROUP)

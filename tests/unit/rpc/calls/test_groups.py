@@ -6,6 +6,7 @@ import pytest
 
 from node.partition.api import After, Earliest, Failed, Owner, ReadError
 from node.partition.consumer_groups.group_state import Claim, Commit, Owned
+from tests.batches import batch_of
 from tests.unit.rpc.support import MemoryPartition, cluster_of, until
 
 GROUP = 17
@@ -44,7 +45,7 @@ async def test_a_reader_says_in_whose_name_it_reads(owner: Owner | None) -> None
 async def test_of_what_a_reader_has_fetched_nothing_is_handed_out_once_another_one_owns_it(kind: str) -> None:
     async with cluster_of(1, 2) as nodes:
         partition = nodes[2].groups[GROUP] = MemoryPartition()
-        partition.append([b"a", b"b"], lambda outcome: None)
+        partition.append(batch_of([b"a", b"b"]), lambda outcome: None)
         reader = nodes[1].network.client(2).open_reader(GROUP, Earliest(), lambda: None, Owner("g", 17))
         await until(lambda: getattr(reader, "buffered_bytes", 0), "the events")
         partition.readers[0].error = ReadError(kind, "why", False)  # type: ignore[arg-type]

@@ -7,31 +7,21 @@ from typing import Any
 import pytest
 
 from cluster.rpc import GroupUnknown, Unavailable
-from node.partition.api import Appended, Failed, Numbers, ProducerOpened, ProducerRequest
+from node.partition.api import Appended, Failed, ProducerOpened, ProducerRequest
 from node.partition.idempotence.producer_state import FORGOTTEN
+from tests.batches import numbered
 from tests.unit.rpc.support import MemoryPartition, cluster_of, until
 
 GROUP = 17
 
 
-@pytest.mark.parametrize(
-    "numbers",
-    [
-        Numbers(7, 0, 0, b"12345678"),
-        Numbers(2**63 - 1, 2**15 - 1, 2**31 - 1, b"12345678"),
-        Numbers(7, 0, 0, b"12345678", transactional=True),
-        Numbers(7, 0, 0, b"12345678", True, (2**63 - 1, 4 * 3600 * 1000)),
-        None,
-    ],
-)
-async def test_numbers_cross_the_wire_as_they_are(numbers: Numbers | None) -> None:
+async def test_where_records_stand_crosses_the_wire() -> None:
     async with cluster_of(1, 2) as nodes:
         partition = nodes[2].groups[GROUP] = MemoryPartition()
         partition.duplicates, partition.places = 2, ((1, 40), (1, 7))
         answers: list[Any] = []
-        nodes[1].network.client(2).append(GROUP, [b"a", b"b"], answers.append, numbers)
+        nodes[1].network.client(2).append(GROUP, numbered([b"a", b"b"], 7, 0, 0), answers.append)
         await until(lambda: answers, "the answer")
-        assert partition.numbers == [numbers]
         assert answers == [Appended(0, 1001, 2, ((1, 40), (1, 7)))]
 
 
@@ -41,10 +31,10 @@ async def test_a_place_that_is_forgotten_crosses_the_wire() -> None:
         partition.places = ((1, FORGOTTEN), (1, 7))
         client = nodes[1].network.client(2)
         answers: list[Any] = []
-        client.append(GROUP, [b"a", b"b"], answers.append, Numbers(7, 0, 0, b"12345678"))
+        client.append(GROUP, numbered([b"a", b"b"], 7, 0, 0), answers.append)
         await until(lambda: answers, "the answer")
         partition.offset, partition.places = FORGOTTEN, ()
-        client.append(GROUP, [b"a"], answers.append, Numbers(7, 0, 0, b"1234"))
+        client.append(GROUP, numbered([b"a"], 7, 0, 0), answers.append)
         await until(lambda: len(answers) == 2, "the answers")
         assert [(one.base_offset, one.places) for one in answers] == [(0, ((1, FORGOTTEN), (1, 7))), (FORGOTTEN, ())]
 
@@ -54,7 +44,7 @@ async def test_refusals_tell_how_much_is_known() -> None:
         partition = nodes[2].groups[GROUP] = MemoryPartition()
         partition.failure = Failed("out_of_order", False, "number 9 was used before", known=3)
         answers: list[Any] = []
-        nodes[1].network.client(2).append(GROUP, [b"a"], answers.append, Numbers(7, 0, 9, b"1234"))
+        nodes[1].network.client(2).append(GROUP, numbered([b"a"], 7, 0, 9), answers.append)
         await until(lambda: answers, "the answer")
         assert answers == [partition.failure]
 

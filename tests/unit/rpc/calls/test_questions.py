@@ -6,6 +6,7 @@ import pytest
 
 from cluster.raft import NotLeader
 from cluster.rpc import GroupUnknown, NotLeaderHere, Unavailable
+from tests.batches import batch_of
 from tests.ports import free_port
 from tests.unit.rpc.support import MemoryPartition, TestNode, cluster_of
 
@@ -18,7 +19,7 @@ async def test_info_says_of_an_empty_partition_that_it_has_no_offsets() -> None:
         info = await nodes[1].network.client(2).info(GROUP)
         assert info == await partition.info()
         assert (info.earliest_offset, info.latest_offset, info.next_offset, info.leader) == (None, None, 0, None)
-        partition.append([b"a", b"b"], lambda _: None)
+        partition.append(batch_of([b"a", b"b"]), lambda _: None)
         info = await nodes[1].network.client(2).info(GROUP)
         assert info == await partition.info()
         assert (info.earliest_offset, info.latest_offset, info.next_offset) == (0, 1, 2)

@@ -50,7 +50,7 @@ class Consumer:
 def filled(count: int, size: int = 10) -> MemoryPartition:
     partition = MemoryPartition()
     for number in range(count):
-        partition.append([b"%08d" % number + bytes(size)], lambda _: None)
+        partition.append(batch_of([b"%08d" % number + bytes(size)]), lambda _: None)
     return partition
 
 
@@ -60,7 +60,7 @@ async def test_everything_is_read_from_the_beginning_and_then_what_comes() -> No
         consumer = Consumer(nodes[1], Earliest())
         await consumer.has(3000, "what is there")
         for number in range(3000, 4000):
-            partition.append([b"%08d" % number + bytes(10)], lambda _: None)
+            partition.append(batch_of([b"%08d" % number + bytes(10)]), lambda _: None)
             if number % 50 == 0:
                 await asyncio.sleep(0)
         await consumer.has(4000, "what comes")
@@ -81,7 +81,7 @@ async def test_a_start_means_there_what_it_means_here(start: Start, first: int) 
         partition = nodes[2].groups[GROUP] = filled(10)
         consumer = Consumer(nodes[1], start)
         await until(lambda: consumer.reader.resolved, "the position")
-        partition.append([b"last"], lambda _: None)
+        partition.append(batch_of([b"last"]), lambda _: None)
         await until(lambda: consumer.events and consumer.events[-1] == (10, b"last"), "the last")
         assert [offset for offset, _ in consumer.events] == list(range(first, 11))
 
@@ -129,7 +129,7 @@ async def test_a_consumer_that_takes_nothing_holds_no_more_than_the_window() -> 
 async def test_a_poll_takes_no_more_events_and_bytes_than_asked_for_but_always_one() -> None:
     async with cluster_of(1, 2) as nodes:
         partition = nodes[2].groups[GROUP] = MemoryPartition()
-        partition.append([b"%d" % number * 100 for number in range(10)], lambda _: None)
+        partition.append(batch_of([b"%d" % number * 100 for number in range(10)]), lambda _: None)
         reader: Any = nodes[1].network.client(2).open_reader(GROUP, Earliest(), lambda: None)
         await until(lambda: reader.buffered_bytes, "the batch")
         assert told(reader.poll(3, 1 << 20)) == [(0, 1001, [b"0" * 100, b"1" * 100, b"2" * 100], None)]
@@ -201,7 +201,7 @@ async def test_who_has_published_events_is_told_with_them_however_they_are_cut()
         partition = nodes[2].groups[GROUP] = MemoryPartition()
         for publisher in ((7, 2, 2**31 - 2), None):
             partition.publisher = publisher
-            partition.append([b"a", b"b", b"c"], lambda _: None)
+            partition.append(batch_of([b"a", b"b", b"c"]), lambda _: None)
         reader: Any = nodes[1].network.client(2).open_reader(GROUP, Earliest(), lambda: None)
         await until(lambda: reader.buffered_bytes, "the batches")
         assert told(reader.poll(1, 1000)) == [(0, 1001, [b"a"], (7, 2, 2**31 - 2))]
@@ -215,7 +215,7 @@ async def test_records_larger_than_the_window_pass(mebibytes: int) -> None:
     async with cluster_of(1, 2) as nodes:
         partition = nodes[2].groups[GROUP] = MemoryPartition()
         for number in range(3):
-            partition.append([bytes([number]) * (mebibytes << 20)], lambda _: None)
+            partition.append(batch_of([bytes([number]) * (mebibytes << 20)]), lambda _: None)
         consumer = Consumer(nodes[1], Earliest())
         await consumer.has(3, "large records")
         assert [(offset, record[0], len(record)) for offset, record in consumer.events] == [
@@ -272,7 +272,7 @@ async def test_a_hundred_readers_each_get_everything() -> None:
     async with cluster_of(1, 2) as nodes:
         partition = nodes[2].groups[GROUP] = filled(200)
         consumers = [Consumer(nodes[1], Earliest()) for _ in range(100)]
-        partition.append([b"last"], lambda _: None)
+        partition.append(batch_of([b"last"]), lambda _: None)
         await until(lambda: all(len(consumer.events) == 201 for consumer in consumers), "all events for all")
 
 

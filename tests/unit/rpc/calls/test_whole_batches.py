@@ -1,156 +1,113 @@
-"""Batches of producers that a gateway passes on whole: as they came, within bounds, and not by the gateway's word."""
+"""Batches that a gateway passes on: as they came, uncopied, and not by the gateway's word."""
 
 from __future__ import annotations
 
 import asyncio
-import struct
 from typing import Any
 
 import pytest
 
 from cluster.rpc import options
-from cluster.rpc import rpc_pb2 as pb
-from cluster.rpc.streams.frames import PartQueue
 from holdfast.records.codec import Codec
-from holdfast.records.joined_messages import table_of
-from holdfast.records.packed_batch import PackedNumbers, digests_of, pack, pack_joined
-from holdfast.records.packed_bodies import PackedBodies, packed_bodies
-from holdfast.records.sealed_section import seal
-from node.partition.api import Appended, Failed, Numbers
+from holdfast.records.digests import digests_of
+from holdfast.records.record_batch import Numbering, OpenBatch, RecordBatch
+from node.partition.api import Appended, Begins
+from tests.batches import batch_of
 from tests.unit.rpc.support import MemoryPartition, TestNode, cluster_of, until
 
 GROUP = 17
 BODIES = [b"one", b"", b"three"]
-DIGESTS = digests_of(BODIES)
-SAID = PackedNumbers(7, 3, 40, DIGESTS)
 
 
-def batch(bodies: list[bytes] = BODIES, codec: Codec = Codec.NONE, numbers: PackedNumbers | None = None) -> bytes:
-    return pack_joined(table_of(bodies), (b"".join(bodies),), codec, bodies=True, numbers=numbers)
+def of_bodies(bodies: list[bytes] = BODIES, codec: Codec = Codec.NONE, digests: bytes = b"") -> RecordBatch:
+    piece = OpenBatch()
+    piece.extend(bodies, bodies=True)
+    return piece.seal(codec, digests)
 
 
-def unopened(packed: bytes) -> PackedBodies:
-    found = packed_bodies(packed, 1 << 30)
-    assert found is not None
-    return found
+class Forged:
+    """What a node passes on that says something else than it was given."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data, self.size = data, len(data)
+
+    def pieces(self) -> tuple[bytes, memoryview]:
+        return self._data[:10], memoryview(self._data)[10:]
 
 
-class Forged(PackedBodies):
-    """Its node has looked at one batch, and passes on another."""
-
-    def __init__(self, packed: bytes) -> None:
-        genuine = unopened(batch())
-        super().__init__(genuine.packed(), genuine._outside)
-        self._forged = packed
-
-    def packed(self) -> bytes:
-        return self._forged
-
-
-class Replacing(PartQueue):
-    """Of a node that says something else than it was asked to."""
-
-    def __init__(self, other: pb.AppendRequest) -> None:
-        super().__init__()
-        self._other = other
-
-    def push(self, field: int, messages: Any) -> None:
-        for message in messages:
-            self._other.id = message.id
-            super().push(field, (self._other,))
-
-
-async def asked(node: TestNode, records: Any, numbers: Numbers | None = None) -> Any:
+async def asked(node: TestNode, batch: Any, begins: Begins | None = None) -> Any:
     answers: list[Any] = []
-    node.network.client(2).append(GROUP, records, answers.append, numbers)
+    node.network.client(2).append(GROUP, batch, answers.append, begins)
     await until(lambda: answers, "the answer")
     return answers[0]
 
 
-NUMBERS = Numbers(7, 3, 40, DIGESTS)
-IN_A_TRANSACTION = Numbers(7, 3, 0, bytes(12), True, (9, 1000))
-
-
 @pytest.mark.parametrize(
-    ("says", "numbers"), [(None, None), (SAID, NUMBERS), (None, NUMBERS), (None, IN_A_TRANSACTION)]
-)
-async def test_a_batch_arrives_as_it_came_with_its_numbers(says: PackedNumbers | None, numbers: Numbers | None) -> None:
-    async with cluster_of(1, 2) as nodes:
-        partition = nodes[2].groups[GROUP] = MemoryPartition()
-        packed = batch(numbers=says)
-        assert await asked(nodes[1], [b"before"]) == Appended(0, 1001)
-        assert await asked(nodes[1], unopened(packed), numbers) == Appended(1, 1002)
-        assert await asked(nodes[1], [b"behind"]) == Appended(4, 1003)
-        (came,) = [records for records in partition.records if isinstance(records, PackedBodies)]
-        assert came.packed() == packed
-        assert partition.numbers == [None, numbers, None]
-
-
-def head(count: int, *, codec: int = 0, form: int = 1, rest: bytes = b"") -> bytes:
-    return seal(2, (struct.pack(">BBIqhi", codec, form, count, -1, -1, -1), rest))
-
-
-@pytest.mark.parametrize(
-    ("packed", "why"),
+    ("batch", "begins"),
     [
-        (b"nothing like it", "not one data section"),
-        (batch()[:-1] + b"?", "checksum"),
-        (head(1 << 31), "claims 2147483648 messages"),
-        (head(2, rest=struct.pack(">II", 1, 5) + b"abc"), "should have 6 bytes, not 3"),
-        (head(1, rest=struct.pack(">I", 1 << 31)), "at most 16842752 are taken"),
-        (head(1, codec=3, rest=struct.pack(">I", 5)), "lz4"),
-        (pack(BODIES), "holds messages"),
+        (of_bodies(), None),
+        (of_bodies([b"a" * 1000, b"b" * 1000], Codec.ZSTD), None),
+        (of_bodies(digests=digests_of(BODIES)).numbered(Numbering(7, 3, 40)), None),
+        (of_bodies(digests=digests_of(BODIES)).numbered(Numbering(2**63 - 1, 2**15 - 1, 2**31 - 1)), None),
+        (of_bodies().numbered(Numbering(7, 3, 0), transactional=True), (9, 1000)),
+        (of_bodies().numbered(Numbering(7, 3, 0), transactional=True), (2**63 - 1, 4 * 3600 * 1000)),
     ],
-    ids=["no batch", "damaged", "count", "bytes missing", "bytes", "codec", "messages"],
 )
-async def test_what_is_no_such_batch_is_refused_and_what_follows_is_not(packed: bytes, why: str) -> None:
+async def test_a_batch_arrives_as_it_came_with_its_numbers(batch: RecordBatch, begins: Begins | None) -> None:
     async with cluster_of(1, 2) as nodes:
         partition = nodes[2].groups[GROUP] = MemoryPartition()
-        refused = await asked(nodes[1], Forged(packed))
+        assert await asked(nodes[1], batch_of([b"before"])) == Appended(0, 1001)
+        assert await asked(nodes[1], batch, begins) == Appended(1, 1002)
+        assert await asked(nodes[1], batch_of([b"behind"])) == Appended(1 + len(batch), 1003)
+        came = partition.appended[1]
+        assert bytes(came) == bytes(batch)
+        assert not came.is_own, "whoever stores it looks at it"
+        assert partition.begins == [None, begins, None]
+
+
+def longer(batch: RecordBatch) -> bytes:
+    return bytes(batch) + b"?"
+
+
+def damaged(batch: RecordBatch) -> bytes:
+    head, content = batch.pieces()
+    return head[:20] + bytes([head[20] ^ 1]) + head[21:] + content
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"", "too few for a record batch"),
+        (b"nothing like it" * 5, "claims"),
+        (damaged(of_bodies()), "checksum"),
+        (bytes(of_bodies())[:-1], "claims"),
+        (longer(of_bodies()), "behind a record batch"),
+        (bytes(of_bodies()) * 2, "behind a record batch"),
+    ],
+    ids=["nothing", "no batch", "damaged head", "cut off", "a byte behind", "two"],
+)
+async def test_what_is_no_such_batch_is_refused_and_what_follows_is_not(data: bytes, why: str) -> None:
+    async with cluster_of(1, 2) as nodes:
+        partition = nodes[2].groups[GROUP] = MemoryPartition()
+        refused = await asked(nodes[1], Forged(data))
         assert (refused.kind, refused.retriable, refused.certainly_not_appended) == ("malformed", False, True)
         assert why in refused.detail
         assert partition.requests == 0
-        assert await asked(nodes[1], unopened(batch())) == Appended(0, 1001)
+        assert await asked(nodes[1], of_bodies()) == Appended(0, 1001)
 
 
-@pytest.mark.parametrize(
-    ("request_", "why"),
-    [
-        (pb.AppendRequest(packed=batch(), records=[b"x"]), "beside it"),
-        (pb.AppendRequest(packed=batch(numbers=SAID), numbers=pb.Numbers(producer_id=8)), "beside it"),
-        (pb.AppendRequest(), "nothing"),
-    ],
-    ids=["records beside", "numbers beside", "neither"],
-)
-async def test_a_request_that_says_two_things_or_none_is_refused(request_: pb.AppendRequest, why: str) -> None:
-    async with cluster_of(1, 2) as nodes:
-        partition = nodes[2].groups[GROUP] = MemoryPartition()
-        assert await asked(nodes[1], [b"x"]) == Appended(0, 1001)
-        answers: list[Any] = []
-        stream = nodes[1].network.client(2)._appends[GROUP]
-        stream._queue = Replacing(request_)
-        stream.append([b"x"], answers.append)
-        await until(lambda: answers, "the answer")
-        assert isinstance(answers[0], Failed)
-        assert (answers[0].kind, answers[0].retriable) == ("malformed", False)
-        assert why in answers[0].detail
-        assert partition.requests == 1
-
-
-async def test_the_leader_opens_no_more_than_it_may_hold_however_small_it_came(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A thousandth of its size on the wire, in one frame; also from a gateway that does not count as it should."""
+async def test_the_leader_holds_no_more_than_it_may_in_one_frame_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From a gateway that does not count as it should."""
     monkeypatch.setattr(options, "APPEND_UNANSWERED_BYTES", 1 << 20)
     async with cluster_of(1, 2) as nodes:
         partition = nodes[2].groups[GROUP] = MemoryPartition()
-        assert await asked(nodes[1], [b"x"]) == Appended(0, 1001)
+        assert await asked(nodes[1], batch_of([b"x"])) == Appended(0, 1001)
         partition.held = []
-        small = batch([bytes(600_000)], Codec.ZSTD)
-        assert len(small) < 1000
         answers: list[Any] = []
+        large = Forged(bytes(of_bodies([bytes(600_000)])))
+        large.size = 1
         for _ in range(6):
-            nodes[1].network.client(2).append(GROUP, Forged(small), answers.append)
+            nodes[1].network.client(2).append(GROUP, large, answers.append)
         for taken in (2, 3, 4, 5, 6):
             await until(lambda taken=taken: partition.requests == 1 + taken, "the next ones to be taken")
             await asyncio.sleep(0.1)
@@ -160,26 +117,13 @@ async def test_the_leader_opens_no_more_than_it_may_hold_however_small_it_came(
         await until(lambda: len(answers) == 6, "all answers")
 
 
-async def test_a_gateway_counts_what_a_batch_holds_when_it_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(options, "APPEND_UNANSWERED_BYTES", 1 << 20)
-    async with cluster_of(1, 2) as nodes:
-        partition = nodes[2].groups[GROUP] = MemoryPartition()
-        partition.held = []
-        answers: list[Any] = []
-        for _ in range(2):
-            small = unopened(batch([bytes(600_000)], Codec.ZSTD))
-            nodes[1].network.client(2).append(GROUP, small, answers.append)
-        assert [one.kind for one in answers] == ["overloaded"]
-        await until(lambda: partition.held, "the first")
-        partition.held.pop()()
-        await until(lambda: len(answers) == 2, "its answer")
-
-
 async def test_a_batch_waits_uncopied_for_its_frame() -> None:
     async with cluster_of(1, 2) as nodes:
         nodes[2].groups[GROUP] = MemoryPartition()
-        packed = batch()
+        batch = of_bodies()
         answers: list[Any] = []
-        nodes[1].network.client(2).append(GROUP, unopened(packed), answers.append)
-        assert nodes[1].network.client(2)._appends[GROUP]._queue._parts[0][1] is packed
+        nodes[1].network.client(2).append(GROUP, batch, answers.append)
+        waiting = nodes[1].network.client(2)._appends[GROUP]._queue._parts[0][1]
+        assert isinstance(waiting, memoryview)
+        assert waiting.obj is batch.content.obj
         await until(lambda: answers, "the answer")

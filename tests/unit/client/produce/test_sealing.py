@@ -1,4 +1,4 @@
-"""Producers pack what goes out together, where the node agrees; nobody notices but by the speed."""
+"""Producers seal what goes out together in record batches; nobody notices but by the speed."""
 
 from __future__ import annotations
 
@@ -8,13 +8,20 @@ from typing import Any
 
 import pytest
 
-from holdfast.client import ConfigurationError, ProducerClient, ProducerOptions
-from holdfast.client.transport.packed_transfers import BATCH_BYTES, PackedTransfers
-from holdfast.records.lengths import LENGTH_BYTES
-from holdfast.records.packed_batch import DIGEST_BYTES, HEAD_BYTES, MAX_MESSAGES, pack, unpack
-from node.listener.incoming import incoming_link
-from node.listener.incoming.batch_envelopes import Envelope, open_packed
+from holdfast.client import ConfigurationError, ProducerClient, ProducerOptions, UndeliveredError, UnsupportedError
+from holdfast.client.transport.batch_transfers import (
+    BATCH_BYTES,
+    BATCH_EVENTS,
+    EVENT_BYTES,
+    OVERHEAD_BYTES,
+    BatchTransfers,
+)
+from holdfast.protocol import MOST_EVENTS_UNANSWERED
+from holdfast.records.record_batch import DIGEST_BYTES, RecordBatch
+from node.listener.incoming import batch_link
+from tests.batches import batch_of, carried
 from tests.unit.client.support.real_cluster import Nodes
+from tests.unit.client.support.tiny_node import TinyNode
 
 
 class Link:
@@ -24,13 +31,13 @@ class Link:
 
     def __init__(self, credit: int, limit: int = 0) -> None:
         self.credit, self.remote_max_message_size = credit, limit
-        self.sent: deque[list[bytes]] = deque()
+        self.sent: deque[bytes] = deque()
         self._next = 100
 
     def send_many(self, payloads: list[bytes], txn_id: bytes | None = None) -> range:
         assert len(payloads) <= self.credit
         self.credit -= len(payloads)
-        self.sent += [unpack(one, 1 << 30).messages for one in payloads]
+        self.sent += payloads
         self._next += len(payloads)
         return range(self._next - len(payloads), self._next)
 
@@ -40,44 +47,48 @@ def came_in(nodes: Nodes) -> int:
     return sum(node._listeners[0].counters.events_in for node in nodes.cluster.nodes.values())
 
 
-def packing(link: Any, most_unsettled: int = 1000) -> PackedTransfers:
-    return PackedTransfers(link, most_unsettled)
-
-
-def put(one: PackedTransfers, *messages: bytes) -> int:
-    return one.send(pack(messages), len(messages), None)
+def put(one: BatchTransfers, *messages: bytes) -> int:
+    return one.send(batch_of(messages), None)
 
 
 def test_a_batch_is_one_transfer_with_a_number_of_its_own() -> None:
-    link = Link(2)
-    one = packing(link)
+    link: Any = Link(2)
+    one = BatchTransfers(link)
     assert [put(one, b"a", b"b", b"c"), put(one, b"d")] == [100, 101]
-    assert list(link.sent) == [[b"a", b"b", b"c"], [b"d"]]
+    assert list(link.sent) == [carried(batch_of([b"a", b"b", b"c"])), carried(batch_of([b"d"]))]
     assert one.credit == 0, "the link has no credit for another transfer"
 
 
-def test_no_more_is_unsettled_than_was_agreed() -> None:
-    link = Link(50)
-    one = packing(link, 10)
-    assert one.credit == 10
-    put(one, *[b"x"] * 7)
-    assert one.credit == 3
+def test_no_more_is_unanswered_than_is_recognised_when_it_comes_again() -> None:
+    link: Any = Link(50)
+    one = BatchTransfers(link)
+    assert one.credit == MOST_EVENTS_UNANSWERED
+    put(one, *[b"x"] * 7000)
+    assert one.credit == MOST_EVENTS_UNANSWERED - 7000
     one.answered([100])
-    assert one.credit == 10
+    assert one.credit == MOST_EVENTS_UNANSWERED
     one.answered([100])
-    assert one.credit == 10, "it was answered before"
+    assert one.credit == MOST_EVENTS_UNANSWERED, "it was answered before"
 
 
-def test_two_batches_may_be_under_way_whatever_was_agreed() -> None:
-    assert [packing(Link(1), most).batch_events for most in (1, 2, 1000, 1 << 20)] == [1, 1, 500, MAX_MESSAGES]
+def test_two_batches_may_be_under_way() -> None:
+    assert BATCH_EVENTS * 2 <= MOST_EVENTS_UNANSWERED
 
 
 def test_a_batch_is_no_larger_than_the_node_takes_nor_than_is_good() -> None:
-    assert packing(Link(1)).batch_bytes == BATCH_BYTES - HEAD_BYTES
-    small = packing(Link(1, limit=1000))
-    assert small.batch_bytes == 1000 - HEAD_BYTES
-    assert small.max_message_size == 1000 - HEAD_BYTES - LENGTH_BYTES
-    assert packing(Link(1)).max_message_size == 0
+    unlimited, limited = (BatchTransfers(link) for link in (Link(1), Link(1, limit=1000)))  # type: ignore[arg-type]
+    assert unlimited.batch_bytes == BATCH_BYTES - OVERHEAD_BYTES
+    assert limited.batch_bytes == 1000 - OVERHEAD_BYTES
+    assert limited.max_message_size == 1000 - OVERHEAD_BYTES - EVENT_BYTES
+    assert unlimited.max_message_size == 0
+
+
+@pytest.mark.parametrize("digests", [b"", b"...."])
+def test_the_largest_message_that_is_said_to_fit_does(digests: bytes) -> None:
+    link: Any = Link(1, limit=1000)
+    one = BatchTransfers(link)
+    one.send(batch_of([bytes(one.max_message_size)], digests=digests), None)
+    assert len(link.sent[0]) <= 1000
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip", "zstd"])
@@ -89,11 +100,13 @@ async def test_what_is_sent_is_stored_in_order_with_its_places(
     log = await nodes.log(1)
     sizes: list[int] = []
 
-    def opened(payload: bytes, most_bytes: int) -> Envelope:
-        sizes.append(len(payload))
-        return open_packed(payload, most_bytes)
+    read = batch_link._read
 
-    monkeypatch.setattr(incoming_link, "open_packed", opened)
+    def noted(payload: bytes) -> RecordBatch:
+        sizes.append(len(payload))
+        return read(payload)
+
+    monkeypatch.setattr(batch_link, "_read", noted)
     sent = [b"price of IBM: %d" % number for number in range(3000)]
     options = ProducerOptions(compression=compression, idempotent=kind == "idempotent")
     before = came_in(nodes)
@@ -158,3 +171,14 @@ async def test_events_that_are_larger_than_a_batch_are_stored_and_the_last_one_l
                     deliveries = [await to.send(body, partition="0") for body in sent]
                 assert sum([(await one).count for one in deliveries]) == len(sent)
     assert await nodes.bodies(log) == sent * 2
+
+
+@pytest.mark.parametrize("kind", ["plain", "idempotent"])
+async def test_a_node_that_does_not_take_record_batches_is_told_by_name(node: TinyNode, kind: str) -> None:
+    node.takes_batches = False
+    async with ProducerClient(node.address, "trades", ProducerOptions(idempotent=kind == "idempotent")) as producer:
+        delivery = await producer.send(b"x", partition="0")
+        with pytest.raises(UndeliveredError, match="does not take record batches of version 1") as caught:
+            await delivery
+        assert isinstance(caught.value.__cause__, UnsupportedError)
+    assert node.log.bodies("0") == []
