@@ -11,7 +11,7 @@ from holdfast.records.codec import Codec, compress
 from holdfast.records.digests import digests_of
 from holdfast.records.lengths import table_of
 from holdfast.records.record_batch import NO_PRODUCER, Numbering, OpenBatch, RecordBatch, seal
-from node.partition.entry import batches_in, join, records_of
+from node.partition.entry import batches_in, join
 
 
 def batch_of(
@@ -44,7 +44,7 @@ def records_in(entry: bytes) -> list[bytes]:
     found: list[bytes] = []
     for batch in batches_in(entry):
         batch.check_content()
-        found += records_of(batch)
+        found += batch.messages()
     return found
 
 

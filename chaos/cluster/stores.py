@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cluster.raft import entries_stored_under
-from node.partition.entry import batch_at, records_of
+from node.partition.entry import batch_at
 from node.partition.offset_index import OffsetIndex
 from node.storage import NodeIdentity, StorageError, Store
 
@@ -43,7 +43,7 @@ def _stored_events(data_dir: Path, identity: NodeIdentity, group: int) -> Iterat
             if entry is None:
                 raise Unreadable(f"the entry of offset {row.base_offset} of group {group} is missing")
             term = terms.of(row.entry_index)
-            for place, record in enumerate(records_of(batch_at(entry, row.at))[row.skip :]):
+            for place, record in enumerate(batch_at(entry, row.at).messages()[row.skip :]):
                 yield StoredEvent(row.base_offset + place, term, record)
 
 

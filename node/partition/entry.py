@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from holdfast.records.joined_messages import JoinedMessages
 from holdfast.records.record_batch import Damaged, RecordBatch, read_batch
 
 ENTRY_REGULAR = 0
@@ -53,9 +52,3 @@ def batch_at(entry: bytes, at: int) -> RecordBatch:
     batch, _ = read_batch(entry, at)
     batch.check_content()
     return batch
-
-
-def records_of(batch: RecordBatch) -> JoinedMessages:
-    """All records of a batch. Raises Damaged: they do not decompress to what it says."""
-    data, at = batch.open()
-    return JoinedMessages(batch.table, data, at, batch.uncompressed_bytes, bodies=batch.are_bodies)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cluster.raft import entries_stored_under
-from node.partition.entry import batch_at, records_of
+from node.partition.entry import batch_at
 from node.partition.offset_index import OffsetIndex
 from node.storage import NodeIdentity, Store
 from tests.integration.clusters.cluster import Cluster, NodeFiles
@@ -38,7 +38,7 @@ def kept(cluster: Cluster, node_id: int, group: int) -> Kept:
                 first = row.base_offset
             entry = disk.get(b"e" + stored_under.to_bytes(8, "big") + row.entry_index.to_bytes(8, "big"))
             assert entry is not None, f"node {node_id}: the entry of offset {row.base_offset} is missing"
-            found = records_of(batch_at(entry, row.at))
+            found = batch_at(entry, row.at).messages()
             assert len(found) == row.skip + row.events
             records += found[row.skip :]
             next_offset = row.next_offset
