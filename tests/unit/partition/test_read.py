@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.records.joined_messages import JoinedMessages, table_of
-from holdfast.records.record_batch import Damaged
+from holdfast.records.record_batch import Damaged, OpenBatch
 from node.partition.api import After, AfterTime, Earliest, Latest, PartitionInfo, ReadError, Start, Unconfirmed
 from node.partition.entry import batches_in
 from node.partition.limits import PartitionLimits
@@ -83,15 +82,17 @@ def test_the_shared_cache_is_bounded_and_slow_readers_lose_nothing(tmp_path: Pat
 
 
 def test_events_without_a_byte_are_not_free_in_the_shared_cache(tmp_path: Path) -> None:
-    nothing = JoinedMessages(table_of([b""] * 10), b"", 0, 0, bodies=True)
+    empty = OpenBatch()
+    empty.extend([b""] * 10, bodies=True)
+    nothing = empty.seal()
     with Node(tmp_path, limits=PartitionLimits(cache_bytes=5_000)) as node:
         reader, cache = node.replica.open_reader(Latest(), Wakes()), node.replica.cache
         for _ in range(40):
-            node.replica.append(batch_of(nothing), lambda _: None)
+            node.replica.append(nothing, lambda _: None)
             node.turns()
         assert node.replica.next_offset == 400
         assert sum(cache.get(first) is not None for first in range(0, 400, 10)) < 10
-        assert [record for _, record in flat(reader.poll(1000, EVERYTHING))] == list(nothing) * 40
+        assert [record for _, record in flat(reader.poll(1000, EVERYTHING))] == nothing.messages() * 40
 
 
 @pytest.mark.parametrize("seed", range(5))
