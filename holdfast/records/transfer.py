@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from holdfast.amqp.messages.data_section import MAX_HEAD_BYTES, data_head
+from holdfast.amqp.messages.data_section import MAX_HEAD_BYTES, content_at, data_head
 from holdfast.records.bounded import MAX_UNCOMPRESSED_BYTES
 from holdfast.records.record_batch import MAX_RECORDS, Damaged, RecordBatch, read_batch
 
 SECTION_BYTES = MAX_HEAD_BYTES
 """What stands around the batches of a transfer, at most."""
-
-_DATA8, _DATA32 = b"\x00Su\xa0", b"\x00Su\xb0"
 
 
 def transfer_of(batches: Iterable[RecordBatch]) -> bytes:
@@ -46,10 +44,7 @@ def batches_in(transfer: bytes) -> Iterator[RecordBatch]:
 
 
 def _content_at(message: bytes) -> int:
-    for head, width in ((_DATA8, 1), (_DATA32, 4)):
-        start = len(head) + width
-        if message.startswith(head) and start + int.from_bytes(message[len(head) : start], "big") == len(message):
-            return start
-    raise Damaged(
-        f"a message of {len(message)} bytes that is not one data section, where record batches were agreed on"
-    )
+    start = content_at(message)
+    if start is None:
+        raise Damaged("it is not one data section, and nothing but record batches may come on this link")
+    return start

@@ -7,13 +7,13 @@ Rules never broken:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from holdfast import protocol
 from holdfast.amqp.links.sender_link import SenderLink
-from holdfast.amqp.messages.data_section import MAX_HEAD_BYTES, data_head
 from holdfast.records.lengths import LENGTH_BYTES
 from holdfast.records.record_batch import DIGEST_BYTES, HEAD_BYTES, RecordBatch
+from holdfast.records.transfer import SECTION_BYTES, transfer_of
 
 BATCH_BYTES = 256 * 1024
 """Of one batch, about. More would only wait longer for the first one's outcome."""
@@ -21,7 +21,7 @@ BATCH_BYTES = 256 * 1024
 BATCH_EVENTS = protocol.MOST_EVENTS_UNANSWERED // 2
 """Two batches at least can be under way at a time."""
 
-OVERHEAD_BYTES = MAX_HEAD_BYTES + HEAD_BYTES
+OVERHEAD_BYTES = SECTION_BYTES + HEAD_BYTES
 """Around all events of a batch together."""
 
 EVENT_BYTES = LENGTH_BYTES + DIGEST_BYTES
@@ -52,7 +52,7 @@ class BatchTransfers:
 
     def send(self, batch: RecordBatch, txn_id: bytes | None) -> int:
         """One batch, of at most `credit` events. Returns the number of its transfer."""
-        (number,) = self._link.send_many([_message(batch.pieces())], txn_id=txn_id)
+        (number,) = self._link.send_many([transfer_of([batch])], txn_id=txn_id)
         self._under_way[number] = len(batch)
         self._unanswered += len(batch)
         return number
@@ -61,8 +61,3 @@ class BatchTransfers:
         """Those transfers are settled."""
         for number in numbers:
             self._unanswered -= self._under_way.pop(number, 0)
-
-
-def _message(pieces: Sequence[bytes | memoryview]) -> bytes:
-    """The batch as the one data section of a message."""
-    return b"".join((data_head(sum(map(len, pieces))), *pieces))

@@ -81,13 +81,15 @@ class MemoryPartition:
         if self.failure is not None:
             done(self.failure)
             return
+        self.records.append(batch.messages())
         time_ms = 1000 + self.requests
-        stored = batch if self.publisher is None else batch.numbered(Numbering(*self.publisher))
-        stored = stored.placed(self.next_offset, time_ms, 0, len(batch))
-        self.batches.append(stored)
+        if self.publisher is not None:
+            batch = batch.numbered(Numbering(*self.publisher))
+        batch = batch.placed(self.next_offset, time_ms, 0, len(batch))
+        self.batches.append(batch)
         for reader in list(self.readers):
             reader.wake()
-        offset = stored.offset if self.offset is None else self.offset
+        offset = batch.offset if self.offset is None else self.offset
         outcome = api.Appended(offset, time_ms, self.duplicates, self.places)
         if self.held is None:
             done(outcome)

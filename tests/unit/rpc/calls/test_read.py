@@ -143,7 +143,7 @@ async def test_whole_batches_pass_as_they_are_stored() -> None:
     async with cluster_of(1, 2) as nodes:
         partition = nodes[2].groups[GROUP] = MemoryPartition()
         for number in range(4):
-            partition.append([b"%d" % number * 1000] * 10, lambda _: None)
+            partition.append(batch_of([b"%d" % number * 1000] * 10), lambda _: None)
         partition.batches[1] = batch_of([b"1" * 1000] * 10, compression=Codec.ZSTD).placed(10, 1002, 0, 10)
         reader: Any = nodes[1].network.client(2).open_reader(GROUP, After(3), lambda: None)
         await until(lambda: reader.buffered_bytes > 20_000, "the batches")
