@@ -34,10 +34,6 @@ from cluster.rpc.start_memory import ProcessMemory, StartMemory, Starts, nothing
 from cluster.rpc.wire_ranges import parsed
 
 METADATA_KEY = "holdfast-hello-bin"
-WELCOME_KEY = "holdfast-welcome"
-"""In the answer to a Hello that was let in: before it nothing is said on the stream."""
-COPY_KEY = "holdfast-copy"
-"""With a refusal: in what the caller's data are a copy. No later start of them makes that good."""
 
 STILL_HEARD = (
     "another process of node {node} is still heard here: one that was just restarted is let in as soon as the old "
@@ -99,11 +95,14 @@ class Who:
         return self.refusals.told(reason, caller_at(context.peer()), proven=proven)
 
     def not_a_node(self, context: Any, hello: Hello | None) -> str:
-        """The same, for whom `is_node` refuses."""
+        """What the caller of a call hears where `is_node` refuses it."""
+        return f"{NOT_A_NODE}: {self.told(context, hello, self.mismatch(context, hello))}"
+
+    def mismatch(self, context: Any, hello: Hello | None) -> str:
+        """Why `is_node` refuses the caller."""
         said = "nothing" if hello is None else f"that it is node {hello.node}"
         shown = self.tls.shown(context) if self.tls is not None else "none"
-        reason = f"the caller says {said}, and its certificate names {shown}: it is not that node's of this cluster"
-        return f"{NOT_A_NODE}: {self.refusals.told(reason, caller_at(context.peer()))}"
+        return f"the caller says {said}, and its certificate names {shown}: it is not that node's of this cluster"
 
     def expected(self, node: int) -> int:
         return self.admitted.get(node) or self.registered(node)

@@ -25,7 +25,8 @@ from typing import Any
 
 from cluster.rpc import options
 from cluster.rpc.peer_tls import PeerTls
-from cluster.rpc.streams.connection import ConnectionLost, MessageConnection
+from cluster.rpc.streams.connection import MessageConnection
+from cluster.rpc.streams.errors import StreamLost
 
 log = logging.getLogger("holdfast.rpc")
 
@@ -43,7 +44,7 @@ def host_and_port(address: str) -> tuple[str | None, int]:
 
 
 async def dial(address: str, node: int, tls: PeerTls | None) -> MessageConnection:
-    """A connection for a stream to the node. Raises OSError, ssl.SSLError, ConnectionLost."""
+    """A connection for a stream to the node. Raises OSError, StreamLost."""
     loop = asyncio.get_running_loop()
     host, port = host_and_port(address)
     transport, greeted = await loop.create_connection(lambda: _Greeted(loop), host or "localhost", port)
@@ -61,7 +62,7 @@ async def dial(address: str, node: int, tls: PeerTls | None) -> MessageConnectio
                 ssl_handshake_timeout=options.HELLO_TIMEOUT_S,
             )  # fmt: skip
             if encrypted is None or encrypted.is_closing():  # which uvloop does not call a failure
-                raise ConnectionLost("the connection ended in its handshake")
+                raise StreamLost("the connection ended in its handshake")
             connection.connection_made(encrypted)
         return connection
     except BaseException:
@@ -88,7 +89,7 @@ class _Greeted(asyncio.Protocol):
 
     def _fail(self, reason: str) -> None:
         if not self.answer.done():
-            self.answer.set_exception(ConnectionLost(reason))
+            self.answer.set_exception(StreamLost(reason))
             self.answer.exception()  # who dialled may have gone
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
 from pathlib import Path
 
 import pytest
@@ -182,6 +183,17 @@ def test_a_layer_imports_nothing_above_it(layers: list[str]) -> None:
         if any(within(other, above) for above in layers[place + 1 :])
     ]
     assert not wrong, "\n".join(wrong)
+
+
+def test_only_calls_know_grpc() -> None:
+    """And the certificates that both calls and streams show."""
+    knowing = {
+        str(path.relative_to(ROOT))
+        for top in ("cluster", "node", "holdfast")
+        for path in ROOT.joinpath(top).rglob("*.py")
+        if re.search(r"^(import|from) grpc\b", path.read_text(), re.MULTILINE)
+    }
+    assert {path for path in knowing if not path.startswith("cluster/rpc/calls/")} == {"cluster/rpc/peer_tls.py"}
 
 
 def test_every_folder_can_be_seen_at_a_glance() -> None:

@@ -22,6 +22,7 @@ from collections.abc import Callable
 from typing import cast
 
 from cluster.rpc import options
+from cluster.rpc.streams.errors import StreamLost
 
 MESSAGE, HEARD, WELCOME, END = range(4)
 """Kinds: the stream's own; and from who listens: that something came, that the dialler is let in, why it is over."""
@@ -47,10 +48,6 @@ _MAKER = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_ssize_t)
 _not_cleared = _MAKER(("PyByteArray_FromStringAndSize", ctypes.pythonapi))
 """With None and a size: `bytearray(size)` with whatever is in that memory, for who fills all of it. To clear some MiB
 first is a twentieth of a follower's work."""
-
-
-class ConnectionLost(Exception):
-    """It has ended; the message says why, as far as this side knows."""
 
 
 class MessageConnection(asyncio.BufferedProtocol):
@@ -132,17 +129,17 @@ class MessageConnection(asyncio.BufferedProtocol):
         return self._room is None
 
     async def write(self, kind: int, *messages: Buffer) -> None:
-        """Returns when the transport has room for more. Raises ConnectionLost."""
+        """Returns when the transport has room for more. Raises StreamLost."""
         self.put(kind, *messages)
         if self._room is not None:
             await self._room
             if self._lost is not None:
-                raise ConnectionLost(self._lost)
+                raise StreamLost(self._lost)
 
     def put(self, kind: int, *messages: Buffer) -> None:
-        """Whether there is room or not. Raises ConnectionLost."""
+        """Whether there is room or not. Raises StreamLost."""
         if self._lost is not None or self.transport.is_closing():
-            raise ConnectionLost(self._lost or "it is closed here")
+            raise StreamLost(self._lost or "it is closed here")
         parts: list[Buffer] = []
         for message in messages:
             parts += (_HEAD.pack(len(message), kind), message)

@@ -12,22 +12,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import grpc
 from google.protobuf.message import DecodeError
 
 from cluster.boot_counters import KnownStart, Start
 from cluster.raft.replication.messages import IncomingMessage
 from cluster.rpc import options
-from cluster.rpc.calls.methods import EOF
-from cluster.rpc.handshake import COPY_KEY, WELCOME_KEY, Who
+from cluster.rpc.handshake import Who
 from cluster.rpc.rpc_pb2 import Frame, Hello, LeaderHints
 from cluster.rpc.start_memory import start_of
 from cluster.rpc.streams.connection import Buffer
+from cluster.rpc.streams.errors import StreamBroken, StreamError, StreamLost, StreamRefused
 from cluster.rpc.streams.frame_reader import FrameReader
 from cluster.rpc.wire_ranges import RPC
 
@@ -35,19 +34,18 @@ log = logging.getLogger("holdfast.rpc")
 
 
 class InboundStream:
-    """One accepted stream. `ended` is set to the reason when this side wants it closed."""
+    """One accepted stream. `ended` is set when this side wants it closed, to what the dialler is told."""
 
     def __init__(self, node: int, incarnation: int, start: Start, now_s: float) -> None:
         self.node = node
         self.incarnation = incarnation
         self.start = start
         self.heard_s = now_s
-        self.broken = ""  # what is wrong with what it brought, if something is
-        self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.ended: asyncio.Future[StreamError] = asyncio.get_running_loop().create_future()
 
-    def end(self, reason: str) -> None:
+    def end(self, error: StreamError) -> None:
         if not self.ended.done():
-            self.ended.set_result(reason)
+            self.ended.set_result(error)
 
 
 @dataclass(slots=True)
@@ -57,7 +55,7 @@ class Newcomer:
 
 
 class InboundLinks:
-    """Serves streams (`StreamContext`). `on_change(node, True|False)` when a node's inbound stream begins and ends."""
+    """Serves streams (`ListenerEnd`). `on_change(node, True|False)` when a node's inbound stream begins and ends."""
 
     def __init__(
         self,
@@ -120,13 +118,13 @@ class InboundLinks:
         for stream in list(self._streams.values()):
             self._retire(stream, f"node {self._who.node} is stopping")
 
-    async def serve(self, _: Any, context: Any) -> bytes:
-        hello = await self._hello(context)
-        hello = await self._judge(hello, context)
+    async def serve(self, end: Any) -> None:
+        """Hear one stream until it is over. Raises StreamError: what the dialler is to be told."""
+        hello = self._judge(await first_hello(end.read), end)
         await self._who.welcome(hello)
-        hello = await self._judge(hello, context)  # the disk took its time
-        await context.send_initial_metadata(((WELCOME_KEY, "yes"),))
-        hello = await self._judge(hello, context)  # and so did this; from here on nobody gets in between
+        self._judge(hello, end)  # the disk took its time
+        await end.welcome()
+        self._judge(hello, end)  # and so did this; from here on nobody gets in between
         older = self._streams.get(hello.node)
         if older is not None:
             self._retire(older, "replaced by a newer stream of the same node")
@@ -136,57 +134,35 @@ class InboundLinks:
         self._who.copies.pop(hello.node, None)
         self._on_hello(hello)
         self._on_change(hello.node, True)
-        return await self._serve(stream, context)
+        await self._serve(stream, end)
 
-    async def refuse(self, _: Any, context: Any) -> bytes:
-        """Who comes as nodes did up to protocol 8."""
-        await self._judge(await self._hello(context), context)
-        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "streams between nodes are no gRPC calls any more")
-        raise AssertionError("abort raises")
-
-    async def _judge(self, hello: Hello | None, context: Any) -> Hello:
-        """Returns only when the caller is welcome."""
-        if not self._who.is_node(context, hello):
-            await context.abort(grpc.StatusCode.PERMISSION_DENIED, self._who.not_a_node(context, hello))
+    def _judge(self, hello: Hello | None, end: Any) -> Hello:
+        """Returns the Hello of a dialler that is welcome. Raises StreamError for any other."""
+        if not self._who.is_node(end, hello):
+            raise StreamRefused(self._who.told(end, hello, self._who.mismatch(end, hello)))
         reason = self._who.refusal(hello)
         if hello is None or reason is not None:
-            told = self._who.told(context, hello, reason or "")
-            if hello is not None and (fault := self._who.refused_copy(hello, reason or "")) is not None:
-                context.set_trailing_metadata(((COPY_KEY, fault),))
-            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, told)
-        elif (wait := self._who.has_to_wait(hello)) is not None:
+            told = self._who.told(end, hello, reason or "")
+            copy = None if hello is None else self._who.refused_copy(hello, reason or "")
+            raise StreamRefused(told, copy or "")
+        if (wait := self._who.has_to_wait(hello)) is not None:
             speaks = self._streams[hello.node].start.known
             newcomer = Newcomer(speaks, asyncio.get_running_loop().time())
             self._beside.setdefault((hello.node, start_of(hello).known), newcomer)
-            await context.abort(grpc.StatusCode.UNAVAILABLE, self._who.told(context, hello, wait))
-        else:
-            return hello
-        raise AssertionError("abort raises")
+            raise StreamLost(self._who.told(end, hello, wait))
+        return hello
 
-    async def _serve(self, stream: InboundStream, context: Any) -> bytes:
-        reading = asyncio.ensure_future(context.hand_over(partial(self._take, stream, FrameReader())))
+    async def _serve(self, stream: InboundStream, end: Any) -> None:
+        reading = asyncio.ensure_future(end.hand_over(partial(self._take, stream, FrameReader())))
         try:
             either: set[asyncio.Future[Any]] = {reading, stream.ended}
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-            if stream.broken:
-                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, stream.broken)
-            elif reading.done():
-                reading.result()
-            else:
-                await context.abort(grpc.StatusCode.UNAVAILABLE, stream.ended.result())
+            if stream.ended.done():
+                raise stream.ended.result()
+            reading.result()
         finally:
             reading.cancel()
             self._retire(stream, "the peer closed it")
-        return b""
-
-    async def _hello(self, context: Any) -> Hello | None:
-        try:
-            async with asyncio.timeout(options.HELLO_TIMEOUT_S):
-                first = await context.read()
-            hello = Frame.FromString(first).hello if first is not EOF else None
-            return None if hello is None or RPC.fault(hello) is not None else hello
-        except (DecodeError, TimeoutError):
-            return None
 
     def _take(self, stream: InboundStream, reader: FrameReader, data: Buffer) -> None:
         """The next piece of what the node says."""
@@ -196,8 +172,7 @@ class InboundLinks:
         try:
             received = reader.add(data)
         except DecodeError as error:
-            stream.broken = f"node {stream.node} sent a broken frame: {error}"
-            stream.end(stream.broken)
+            stream.end(StreamBroken(f"node {stream.node} sent a broken frame: {error}"))
             return
         if received is None:
             return
@@ -205,8 +180,7 @@ class InboundLinks:
             self._tell(stream, *received)
         except Exception as error:  # what to do about it is not the connection's business, whoever reads it
             log.exception("what node %d says led to a defect here: its stream is ended", stream.node)
-            stream.broken = f"a defect of node {self._who.node}: {error!r}"
-            stream.end(stream.broken)
+            stream.end(StreamBroken(f"a defect of node {self._who.node}: {error!r}"))
 
     def _tell(self, stream: InboundStream, frame: Frame, messages: list[IncomingMessage]) -> None:
         if messages:
@@ -217,8 +191,19 @@ class InboundLinks:
             self._on_clock(stream.node, frame.clock.wall_ms)
 
     def _retire(self, stream: InboundStream, reason: str) -> None:
-        stream.end(reason)
+        stream.end(StreamLost(reason))
         if self._streams.get(stream.node) is stream:
             del self._streams[stream.node]
             self._who.starts.silent(stream.node)
             self._on_change(stream.node, False)
+
+
+async def first_hello(read: Callable[[], Awaitable[Buffer | None]]) -> Hello | None:
+    """The Hello that a stream begins with; None if what comes is none that can be read, or nothing in time."""
+    try:
+        async with asyncio.timeout(options.HELLO_TIMEOUT_S):
+            first = await read()
+        hello = None if first is None else Frame.FromString(first).hello  # type: ignore[arg-type]  # any buffer
+        return None if hello is None or RPC.fault(hello) is not None else hello
+    except (DecodeError, TimeoutError):
+        return None

@@ -16,22 +16,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import grpc
-
 from cluster.raft import FetchReply, FetchRequest, NodeId
 from cluster.raft.replication.messages import IncomingMessage
 from cluster.rpc import options
 from cluster.rpc.api import AddressInUse, AdminHost, PartitionHost, PartitionTypes, PeerClient
 from cluster.rpc.callers import Callers
-from cluster.rpc.calls.methods import handlers
 from cluster.rpc.calls.peer_client import GrpcPeerClient
+from cluster.rpc.calls.server import serve_calls
 from cluster.rpc.calls.services import Services
 from cluster.rpc.handshake import Who
 from cluster.rpc.peer_tls import PeerTls
 from cluster.rpc.rpc_pb2 import Clock, Hello
 from cluster.rpc.shared_port import SharedPort
-from cluster.rpc.streams.calls import StreamCall, serve_stream
 from cluster.rpc.streams.contact import Contact
+from cluster.rpc.streams.ends import DiallerEnd, serve_stream
 from cluster.rpc.streams.frames import Encodable
 from cluster.rpc.streams.inbound import InboundLinks
 from cluster.rpc.streams.leader_hints import LeaderHintTable
@@ -104,7 +102,7 @@ class PeerNetwork:
         wall_ms: Callable[[], int] | None = None,
         on_clock: Callable[[int, int], None] = _no_clock,
         on_copy: Callable[[str], None] = _ignore,
-        open_call: Callable[[int, str], Any] | None = None,
+        dial: Callable[[int, str], Any] | None = None,
         tls: PeerTls | None = None,
     ) -> None:
         """`who`: how this node presents itself and judges others; without it by cluster and ids alone. `on_hello`: a
@@ -120,7 +118,7 @@ class PeerNetwork:
         self._contact = Contact(self._peers.keys(), on_contact)
         self._wall_ms = wall_ms
         self._on_copy = on_copy
-        self._open_call = open_call or (lambda node, address: StreamCall(node, address, tls))
+        self._dial = dial or (lambda node, address: DiallerEnd(node, address, tls))
         self._tls = tls
         self._who.tls = tls
         self._links = {node: self._link(node) for node in self._addresses}
@@ -140,7 +138,7 @@ class PeerNetwork:
             node: GrpcPeerClient(
                 node,
                 partial(self._who.hello_to, node),
-                self._dial(node),
+                self._address(node),
                 types,
                 open_channel=None if tls is None else partial(tls.channel, node),
                 version=lambda: None if tls is None else tls.version,
@@ -158,29 +156,7 @@ class PeerNetwork:
 
     async def start(self) -> None:
         """Listen, and begin to dial the peers. Raises AddressInUse."""
-        server = grpc.aio.server(options=options.server_options(), maximum_concurrent_rpcs=options.MAX_CALLS)
-        server.add_generic_rpc_handlers(
-            handlers(
-                link=self._inbound.refuse,
-                append=self._services.append,
-                read=self._services.read,
-                info=self._services.info,
-                open_producer=self._services.open_producer,
-                producers=self._services.producers,
-                group=self._services.group,
-                execute=self._services.execute,
-                confirm=self._services.confirm,
-                replicas=self._services.replicas,
-                callers=self._services.callers,
-                fetch=self._services.fetch,
-            )
-        )
-        if self._tls is None:
-            server.add_insecure_port(self._shared_port.grpc_address)
-        else:
-            server.add_secure_port(self._shared_port.grpc_address, self._tls.server_credentials())
-        await server.start()
-        self._server = server
+        self._server = await serve_calls(self._shared_port.grpc_address, self._who, self._services, self._tls)
         try:
             self.port = await self._shared_port.listen(self._bind)
         except OSError as error:
@@ -320,7 +296,7 @@ class PeerNetwork:
 
     # -- inside
 
-    def _dial(self, node: int) -> Callable[[], str]:
+    def _address(self, node: int) -> Callable[[], str]:
         return lambda: self._addresses[node]
 
     def _link(self, node: int) -> OutboundLink:
@@ -332,7 +308,7 @@ class PeerNetwork:
             self._changed(node, outbound=is_open)
 
         hello = partial(self._who.hello_to, node)
-        return OutboundLink(node, hello, self._dial(node), on_change, self._open_call, on_copy=self._on_copy)
+        return OutboundLink(node, hello, self._address(node), on_change, self._dial, on_copy=self._on_copy)
 
     def _tell_clock(self, link: OutboundLink) -> None:
         if self._wall_ms is not None:

@@ -13,14 +13,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import grpc
-
 from cluster.rpc import options
-from cluster.rpc.handshake import COPY_KEY, WELCOME_KEY
 from cluster.rpc.rpc_pb2 import Clock, Hello, LeaderHints
+from cluster.rpc.streams.errors import StreamError, StreamRefused
 from cluster.rpc.streams.frames import (
     FRAME_CLOCK,
     FRAME_HELLO,
@@ -41,8 +39,8 @@ def _no_data(_: str) -> None:
 
 class OutboundLink:
     """`on_change(True)` when the peer has accepted a stream, `on_change(False)` when that stream has ended.
-    `on_copy(why)` when the peer refuses this node because its data are a copy. `open_call(node, address)`: see
-    `StreamCall`."""
+    `on_copy(why)` when the peer refuses this node because its data are a copy. `dial(node, address)` gives a
+    `DiallerEnd`."""
 
     def __init__(
         self,
@@ -50,7 +48,7 @@ class OutboundLink:
         hello: Callable[[], Hello],
         address: Callable[[], str],
         on_change: Callable[[bool], None],
-        open_call: Callable[[int, str], Any],
+        dial: Callable[[int, str], Any],
         *,
         on_copy: Callable[[str], None] = _no_data,
         backlog_bytes: int = options.BACKLOG_BYTES,
@@ -61,12 +59,12 @@ class OutboundLink:
         self._address = address
         self._on_change = on_change
         self._on_copy = on_copy
-        self._open_call = open_call
+        self._dial = dial
         self._backlog_bytes = backlog_bytes
         self._jitter = jitter or random.Random()
         self._queue = PartQueue()
         self._flying_bytes = 0
-        self._call: Any = None  # accepted and not given up
+        self._stream: Any = None  # accepted and not given up
         self._over: asyncio.Future[str | None] | None = None  # of the present stream: set when it is to end
         self._waiter: asyncio.Future[None] | None = None
         self._quiet = True  # nothing but heartbeats sent since the last look
@@ -76,14 +74,14 @@ class OutboundLink:
 
     @property
     def open(self) -> bool:
-        return self._call is not None
+        return self._stream is not None
 
     @property
     def backlog(self) -> int:
         return self._queue.bytes + self._flying_bytes
 
     def send(self, messages: Sequence[Encodable]) -> None:
-        if self._call is None:
+        if self._stream is None:
             self.dropped += len(messages)
             return
         self._queue.push(FRAME_MESSAGES, messages)
@@ -91,20 +89,20 @@ class OutboundLink:
         self._wake()
 
     def send_hints(self, hints: LeaderHints) -> None:
-        if self._call is not None:
+        if self._stream is not None:
             self._queue.push(FRAME_HINTS, (hints,))
             self._check_backlog()
             self._wake()
 
     def send_clock(self, clock: Clock) -> None:
-        if self._call is not None:
+        if self._stream is not None:
             self._queue.push(FRAME_CLOCK, (clock,))
             self._check_backlog()
             self._wake()
 
     def heartbeat(self) -> None:
         """Called each heartbeat period: a stream that was quiet since the last call carries an empty frame."""
-        if self._quiet and self._call is not None and not self._queue and not self._flying_bytes:
+        if self._quiet and self._stream is not None and not self._queue and not self._flying_bytes:
             self._queue.push(FRAME_HINTS, (LeaderHints(),))
             self._beats = True
             self._wake()
@@ -122,50 +120,46 @@ class OutboundLink:
 
     async def _session(self) -> tuple[bool, str]:
         """One connection from dialling to its end: whether the peer accepted it, and why it ended."""
-        call = self._open_call(self.node, self._address())
+        stream = self._dial(self.node, self._address())
         accepted = False
         try:
             async with asyncio.timeout(options.HELLO_TIMEOUT_S):
-                await call.write(submessage(FRAME_HELLO, self._hello()))
-                welcome = await call.initial_metadata()  # comes with the status, and empty, when there is none
-            if not call.done() and any(key == WELCOME_KEY for key, _ in welcome or ()):
-                accepted = True
-                reason = await self._serve(call)
-                if reason is not None:
-                    return accepted, reason
-            await call  # raises the status of a call that ended badly
-            return accepted, "the peer closed the stream (it is stopping)"
-        except grpc.aio.AioRpcError as error:
-            told: Iterable[Any] = error.trailing_metadata() or ()
-            for fault in [value for key, value in told if key == COPY_KEY]:
-                self._on_copy(str(fault))
-            return accepted, _explain(error)
+                await stream.write(submessage(FRAME_HELLO, self._hello()))
+                accepted = await stream.is_let_in()
+            reason = await self._serve(stream) if accepted else None
+            if reason is not None:
+                return accepted, reason
+            raise await stream.wait_over()
+        except StreamRefused as error:
+            if error.copy:
+                self._on_copy(error.copy)
+            return accepted, f"refused: {error}"
+        except StreamError as error:
+            return accepted, str(error)
         except TimeoutError:
             return accepted, f"no welcome within {options.HELLO_TIMEOUT_S} s: the process hangs, or is something else"
-        except asyncio.InvalidStateError:  # the Hello met the end of the call
-            return accepted, "the stream ended at once"
         finally:
-            call.cancel()
+            stream.hang_up()
 
-    async def _serve(self, call: Any) -> str | None:
-        """While the stream stands. Returns why this side gave it up, or None when the call has ended."""
+    async def _serve(self, stream: Any) -> str | None:
+        """While the stream stands. Returns why this side gave it up, or None when it has ended by itself."""
         over: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
-        self._call, self._over = call, over
+        self._stream, self._over = stream, over
         self._queue.clear()
         self._flying_bytes = 0
         self.last_error = ""
-        call.add_done_callback(lambda _: _resolve(over, None))
+        stream.on_over(lambda: _resolve(over, None))
         self._on_change(True)
-        # Apart, since a write to a peer that takes nothing does not return, even when its call was cancelled.
-        pumping = asyncio.get_running_loop().create_task(self._pump(call))
+        # Apart, since a write to a peer that takes nothing does not return, even when the stream was hung up.
+        pumping = asyncio.get_running_loop().create_task(self._pump(stream))
         try:
             return await over
         finally:
             pumping.cancel()
-            self._call = None
+            self._stream = None
             self._on_change(False)
 
-    async def _pump(self, call: Any) -> None:
+    async def _pump(self, stream: Any) -> None:
         loop = asyncio.get_running_loop()
         try:
             while True:
@@ -175,10 +169,10 @@ class OutboundLink:
                     continue
                 taken = self._take()
                 self._flying_bytes = taken.size
-                await call.write(taken.frame, *taken.beside)
+                await stream.write(taken.frame, *taken.beside)
                 self._flying_bytes = 0
-        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
-            return  # the call has ended; its status says why
+        except StreamError:
+            return  # `wait_over` says why
 
     def _take(self) -> Taken:
         """The next frame."""
@@ -190,21 +184,21 @@ class OutboundLink:
     def _wake(self) -> None:
         """Something was pushed. While the pump is at work, it finds that by itself. Else what is no more than the
         transport may hold goes from here: to wake the pump takes a turn of the loop, a millisecond on a busy node."""
-        waiter, call = self._waiter, self._call
+        waiter, stream = self._waiter, self._stream
         if waiter is None or waiter.done():
             return
         try:
-            if call is not None and call.has_room and self._queue.bytes <= options.WRITE_BUFFER_BYTES:
+            if stream is not None and stream.has_room and self._queue.bytes <= options.WRITE_BUFFER_BYTES:
                 taken = self._take()
-                call.put(taken.frame, *taken.beside)
-        except asyncio.InvalidStateError:
-            return  # the call has ended; its status says why
+                stream.put(taken.frame, *taken.beside)
+        except StreamError:
+            return  # `wait_over` says why
         if self._queue:
             _resolve(waiter, None)
 
     def _check_backlog(self) -> None:
         if self.backlog > self._backlog_bytes:
-            self._call = None  # nothing more is taken; `_serve` ends the stream, outside of the sender's turn
+            self._stream = None  # nothing more is taken; `_serve` ends the stream, outside of the sender's turn
             self._queue.clear()
             self._flying_bytes = 0
             if self._over is not None:
@@ -215,9 +209,3 @@ class OutboundLink:
 def _resolve(future: asyncio.Future[Any], result: Any) -> None:
     if not future.done():
         future.set_result(result)
-
-
-def _explain(error: grpc.aio.AioRpcError) -> str:
-    if error.code() is grpc.StatusCode.FAILED_PRECONDITION:
-        return f"refused: {error.details()}"
-    return f"{error.code().name.lower().replace('_', ' ')}: {error.details()}"

@@ -17,7 +17,7 @@ from cluster.rpc import rpc_pb2 as pb
 from cluster.rpc.calls import methods
 from cluster.rpc.handshake import METADATA_KEY
 from cluster.rpc.rpc_pb2 import Hello
-from cluster.rpc.streams.calls import StreamCall
+from cluster.rpc.streams.ends import DiallerEnd
 from cluster.rpc.streams.frames import FRAME_HELLO, submessage
 from holdfast.records.record_batch import Numbering, RecordBatch
 from node import peer_types
@@ -323,9 +323,9 @@ class Wire:
             sink.close()
 
 
-def stream_to(port: int) -> StreamCall:
+def stream_to(port: int) -> DiallerEnd:
     """Dialled by a stranger."""
-    return StreamCall(1, f"127.0.0.1:{port}", None)
+    return DiallerEnd(1, f"127.0.0.1:{port}", None)
 
 
 def questions(channel: Any, hello: Hello | None) -> dict[str, Callable[[], Any]]:

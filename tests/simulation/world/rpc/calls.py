@@ -65,10 +65,6 @@ class _Pipe:
         return self._items.popleft()
 
 
-def _unavailable(why: str) -> grpc.aio.AioRpcError:
-    return grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, details=why)
-
-
 class Call:
     """Both ends: the caller's is this object, with the methods of gRPC's; the other one is its `context`."""
 
@@ -146,17 +142,21 @@ class Call:
 
     # ---- ends
 
+    def lost(self, why: str) -> Exception:
+        """The error of this end, once it knows that the other one is gone."""
+        return grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, details=why)
+
     def break_off(self) -> None:
         """Nothing arrives any more; both ends hear of it, each in its time."""
         if not self._broken:
             self._broken = True
-            self._wire.later(NOTICED_WITHIN_S, lambda: self.end_here(_unavailable("connection lost")))
+            self._wire.later(NOTICED_WITHIN_S, lambda: self.end_here(self.lost("connection lost")))
             self._wire.later(NOTICED_WITHIN_S, self.end_there)
 
     def swallowed(self) -> None:
         if not self._broken:
             self._broken = True
-            self._wire.later(SWALLOWED_FOR_S, lambda: self.end_here(_unavailable("keepalive watchdog timeout")))
+            self._wire.later(SWALLOWED_FOR_S, lambda: self.end_here(self.lost("keepalive watchdog timeout")))
             self._wire.later(SWALLOWED_FOR_S, self.end_there)
 
     def end_here(self, error: BaseException) -> None:

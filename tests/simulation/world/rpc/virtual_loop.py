@@ -17,14 +17,15 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
+from cluster.rpc.streams.errors import StreamError
 from tests.simulation.checker import Violation
 from tests.simulation.world.rpc.lives import LIFE
 
 if TYPE_CHECKING:
     from tests.simulation.schedule import Schedule
 
-EXPECTED = (grpc.aio.AioRpcError, grpc.aio.AbortError, asyncio.CancelledError)
-"""How calls end."""
+EXPECTED = (grpc.aio.AioRpcError, grpc.aio.AbortError, StreamError, asyncio.CancelledError)
+"""How calls and streams end."""
 MOST_READY = 100_000
 """Callbacks of one moment; with more they call each other for ever."""
 

@@ -23,7 +23,7 @@ from cluster.rpc.streams.network import PeerNetwork
 from tests.simulation.checker import Violation
 from tests.simulation.world.nodes import SimNode
 from tests.simulation.world.rpc.lives import LIFE
-from tests.simulation.world.streams.calls import CALL, open_call
+from tests.simulation.world.streams.ends import STREAM, dial
 
 if TYPE_CHECKING:
     from tests.simulation.schedule import Schedule
@@ -60,7 +60,7 @@ class StreamingNode(SimNode):
             types=nothing_else, partitions=nothing_else, admin=nothing_else,
             who=Who("simulated", self.id, frozenset(ids) - {self.id}, members=tuple(ids)),
             wall_ms=self.clock.wall_ms, on_clock=self.cluster_clock.heard,
-            open_call=lambda node, _: open_call(wire, self, node),
+            dial=lambda node, _: dial(wire, self, node),
         )  # fmt: skip
         for link in self.network._links.values():
             link._jitter = random.Random(schedule.randomness.getrandbits(64))
@@ -89,11 +89,11 @@ class StreamingNode(SimNode):
         link = self.network._links[peer]
         if self.schedule.chaos_over:
             link._backlog_bytes = options.BACKLOG_BYTES  # who is far behind could not be given what it lacks
-        call = link._call
-        if call is not None:
-            call.promised.extend(_normal(message.SerializeToString()) for message in messages)
+        stream = link._stream
+        if stream is not None:
+            stream.promised.extend(_normal(message.SerializeToString()) for message in messages)
         self.network.send(peer, messages)
-        if call is not None and link._call is None:
+        if stream is not None and link._stream is None:
             self.schedule.count("dropped with its backlog")
         for message in messages:
             if isinstance(message, RaftMessage):
@@ -108,16 +108,16 @@ class StreamingNode(SimNode):
         return message.message
 
     def _heard(self, sender: int, messages: list[IncomingMessage]) -> None:
-        call = CALL.get()
-        if call is None or not self.is_running:
+        stream = STREAM.get()
+        if stream is None or not self.is_running:
             raise Violation(f"node {self.id} hears node {sender} on no stream")
-        if call.number < self._latest.get(sender, 0):
+        if stream.number < self._latest.get(sender, 0):
             raise Violation(f"node {self.id} hears an earlier stream of node {sender} behind a later one")
-        self._latest[sender] = call.number
+        self._latest[sender] = stream.number
         frame = tuple(self._whole(message).SerializeToString() for message in messages)
         self.schedule.count("frame of a stream")
         for message in frame:
-            if not call.promised or call.promised.popleft() != message:
+            if not stream.promised or stream.promised.popleft() != message:
                 raise Violation(f"node {self.id} hears of node {sender} what was not the next on their stream")
         self.arrive(sender, frame)
 

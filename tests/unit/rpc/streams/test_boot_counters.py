@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-import grpc
 import pytest
 
 from cluster.boot_counters import STARTS_REMEMBERED, KnownStart, Start, copy_fault
@@ -14,6 +13,7 @@ from cluster.rpc import options
 from cluster.rpc.handshake import Who
 from cluster.rpc.refusals import WHY
 from cluster.rpc.rpc_pb2 import Frame, Hello
+from cluster.rpc.streams.errors import StreamError, StreamRefused
 from cluster.rpc.streams.inbound import InboundLinks, InboundStream, Newcomer
 from tests.unit.rpc.support import SOON_S, TestNode, cluster_of, until
 
@@ -185,13 +185,12 @@ async def test_who_was_restarted_while_its_peer_stood_still_is_no_clone(came: st
     assert "went on speaking beside it" in str(peer.refusal(who(3, later).hello_to(1))), "then it speaks on indeed"
 
 
-class Call:
-    """Of a peer that dials: its welcome leaves when the test says so."""
+class HeldEnd:
+    """The end of a stream that hears a peer: its welcome leaves when the test says so."""
 
     def __init__(self, hello: Hello) -> None:
         self._hello = Frame(hello=hello).SerializeToString()
         self.sending, self.leaves, self.ends = asyncio.Event(), asyncio.Event(), asyncio.Event()
-        self.aborted = ""
 
     async def read(self) -> Any:
         return self._hello
@@ -199,32 +198,27 @@ class Call:
     async def hand_over(self, _: object) -> None:
         await self.ends.wait()
 
-    async def send_initial_metadata(self, _: object) -> None:
+    async def welcome(self) -> None:
         self.sending.set()
         await self.leaves.wait()
 
-    def set_trailing_metadata(self, _: object) -> None: ...
-
     def peer(self) -> str:
         return "ipv4:127.0.0.1:1"
-
-    async def abort(self, _: object, reason: str) -> None:
-        self.aborted = reason
-        raise grpc.aio.AbortError(reason)
 
 
 async def test_of_two_calls_at_once_one_is_the_stream_and_the_other_one_ends() -> None:
     """The one that nobody ends would be spoken into by a peer that is not up."""
     inbound, caller = listening(who(1)), who(3)
-    first, second = Call(caller.hello_to(1)), Call(caller.hello_to(1))
-    serving = [asyncio.ensure_future(inbound.serve(None, call)) for call in (first, second)]
-    for call in (first, second):
-        await call.sending.wait()
+    first, second = HeldEnd(caller.hello_to(1)), HeldEnd(caller.hello_to(1))
+    serving = [asyncio.ensure_future(inbound.serve(end)) for end in (first, second)]
+    for end in (first, second):
+        await end.sending.wait()
     second.leaves.set()
     await until(lambda: 3 in inbound._streams, "the second call's stream")
     first.leaves.set()
-    await until(lambda: first.aborted or second.aborted, "the end of one of them", within_s=SOON_S)
-    standing = second if first.aborted else first
+    await until(lambda: any(task.done() for task in serving), "the end of one of them", within_s=SOON_S)
+    ended, standing = (0, second) if serving[0].done() else (1, first)
+    assert isinstance(serving[ended].exception(), StreamError)
     assert 3 in inbound._streams
     standing.ends.set()
     await asyncio.gather(*serving, return_exceptions=True)
@@ -234,15 +228,16 @@ async def test_of_two_calls_at_once_one_is_the_stream_and_the_other_one_ends() -
 async def test_who_is_overtaken_while_its_welcome_leaves_is_not_let_in() -> None:
     """An older process of the node, and its successor."""
     inbound = listening(who(1))
-    older, later = Call(who(3, IMAGE).hello_to(1)), Call(who(3, after(IMAGE, 44)).hello_to(1))
-    serving = [asyncio.ensure_future(inbound.serve(None, older))]
+    older, later = HeldEnd(who(3, IMAGE).hello_to(1)), HeldEnd(who(3, after(IMAGE, 44)).hello_to(1))
+    serving = [asyncio.ensure_future(inbound.serve(older))]
     await older.sending.wait()
-    serving.append(asyncio.ensure_future(inbound.serve(None, later)))
+    serving.append(asyncio.ensure_future(inbound.serve(later)))
     await later.sending.wait()
     later.leaves.set()
     await until(lambda: 3 in inbound._streams, "the later one's stream")
     older.leaves.set()
-    await until(lambda: older.aborted, "the refusal of the older one", within_s=SOON_S)
+    with pytest.raises(StreamRefused):
+        await asyncio.wait_for(serving[0], SOON_S)
     assert inbound._streams[3].start == after(IMAGE, 44)
     later.ends.set()
     await asyncio.gather(*serving, return_exceptions=True)

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from cluster.rpc import options
 from cluster.rpc.streams import connection
-from cluster.rpc.streams.connection import END, HEARD, MESSAGE, ConnectionLost, MessageConnection
+from cluster.rpc.streams.connection import END, HEARD, MESSAGE, MessageConnection
+from cluster.rpc.streams.errors import StreamLost
 from tests.unit.rpc.support import SOON_S, until
 
 
@@ -129,7 +130,7 @@ async def test_a_message_that_is_too_large_ends_the_connection_before_it_has_mem
     assert socket.is_aborted
     assert await made.read() is None
     assert "at most" in str(made.lost)
-    with pytest.raises(ConnectionLost):
+    with pytest.raises(StreamLost):
         await made.write(MESSAGE, b"")
 
 
@@ -180,7 +181,7 @@ async def test_a_writer_waits_for_room_and_hears_that_there_will_be_none() -> No
     writing = asyncio.ensure_future(made.write(MESSAGE, b"two"))
     await asyncio.sleep(0)
     made.connection_lost(OSError("it broke"))
-    with pytest.raises(ConnectionLost, match="it broke"):
+    with pytest.raises(StreamLost, match="it broke"):
         await writing
     assert await made.read() is None
 

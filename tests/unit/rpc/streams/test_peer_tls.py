@@ -24,6 +24,9 @@ from cluster.rpc.handshake import hello_to
 from cluster.rpc.options import channel_options
 from cluster.rpc.peer_tls import NOT_A_NODE, node_host
 from cluster.rpc.refusals import WHY
+from cluster.rpc.streams.ends import DiallerEnd
+from cluster.rpc.streams.errors import StreamRefused
+from cluster.rpc.streams.frames import FRAME_HELLO, submessage
 from holdfast.cli.local_cluster.authority import Authority
 from tests.authority import Authority as AnyAuthority
 from tests.ports import free_port
@@ -139,6 +142,21 @@ async def test_a_stranger_gets_nothing_and_learns_nothing(
     assert pair[2].events == before
     pair[1].network.send(2, [RaftMessage(group=7)])
     await until(lambda: pair[2].heard, "a message from the true node")
+
+
+async def test_a_stream_of_a_node_that_says_it_is_another_one_is_refused(
+    pair: dict[int, TestNode], hosts: Hosts, caplog: pytest.LogCaptureFixture
+) -> None:
+    stream = DiallerEnd(2, f"127.0.0.1:{pair[2].network.port}", hosts.tls(3))
+    await stream.write(submessage(FRAME_HELLO, hello_to(2, cluster=CLUSTER, self_id=1)))
+    error = await stream.wait_over()
+    stream.hang_up()
+    assert isinstance(error, StreamRefused)
+    assert re.fullmatch(f"{WHY}[0-9a-f]{{8}}", str(error))
+    assert [str(error)[-8:] in line and "names holdfast://dev/node/3" in line for line in caplog.messages].count(
+        True
+    ) == 1
+    assert pair[2].events == [("up", 1)]
 
 
 async def test_frames_without_tls_do_not_come_through(pair: dict[int, TestNode]) -> None:

@@ -19,7 +19,8 @@ from cluster.rpc.api import Unavailable
 from cluster.rpc.calls.methods import callers_call
 from cluster.rpc.handshake import METADATA_KEY, hello_to
 from cluster.rpc.shared_port import GREETING, host_and_port
-from cluster.rpc.streams.calls import StreamCall
+from cluster.rpc.streams.ends import DiallerEnd
+from cluster.rpc.streams.errors import StreamLost, StreamRefused
 from cluster.rpc.streams.frames import FRAME_HELLO, submessage
 from tests.unit.rpc.support import SOON_S, MemoryPartition, TestNode, cluster_of, stream_to, until
 
@@ -126,9 +127,9 @@ async def test_who_dials_something_else_is_told_that_it_is_none() -> None:
 
     server = await asyncio.start_server(other, "127.0.0.1", 0)
     call = stream_to(server.sockets[0].getsockname()[1])
-    with pytest.raises(grpc.aio.AioRpcError, match="no Holdfast node of this version"):
+    with pytest.raises(StreamLost, match="no Holdfast node of this version"):
         await call.write(b"")
-    call.cancel()
+    call.hang_up()
     server.close()
 
 
@@ -269,9 +270,8 @@ async def test_a_refused_dialler_hangs_up_and_nothing_is_left_of_it() -> None:
         before = here.connections
         call = stream_to(port)
         await call.write(submessage(FRAME_HELLO, hello_to(1, cluster="other", self_id=2)))
-        assert await call.initial_metadata() == ()
-        with pytest.raises(grpc.aio.AioRpcError):
-            await call
+        assert not await call.is_let_in()
+        assert isinstance(await call.wait_over(), StreamRefused)
         await until(lambda: here.connections == before, "the connection to end", SOON_S)
 
 
@@ -303,8 +303,8 @@ async def test_nodes_meet_over_ipv6() -> None:
         port = probe.getsockname()[1]
     first = TestNode(1, {1: f"[::1]:{port}", 2: "127.0.0.1:1"})
     await first.network.start()
-    call = StreamCall(1, f"[::1]:{port}", None)
+    call = DiallerEnd(1, f"[::1]:{port}", None)
     await call.write(submessage(FRAME_HELLO, hello_to(1, cluster="dev", self_id=2)))
-    assert await call.initial_metadata()
-    call.cancel()
+    assert await call.is_let_in()
+    call.hang_up()
     await first.network.stop()

@@ -21,6 +21,7 @@ from cluster.rpc.handshake import METADATA_KEY, hello_to
 from cluster.rpc.options import PROTOCOL_VERSION
 from cluster.rpc.refusals import LINES, REASON_CHARACTERS, TOO_MANY, WHY, Refusals
 from cluster.rpc.rpc_pb2 import Hello
+from cluster.rpc.streams.errors import StreamRefused
 from cluster.rpc.streams.frames import FRAME_HELLO, submessage
 from tests.unit.rpc.support import TestNode, cluster_of, questions, stream_to, until
 
@@ -168,9 +169,7 @@ async def test_a_stream_without_a_hello_or_with_garbage_for_one(
     for first in (b"", b"\xff\xff\xff", submessage(FRAME_HELLO, pb.Hello())):
         call = stream_to(pair[2].network.port)
         await call.write(first)
-        with pytest.raises(grpc.aio.AioRpcError) as refusal:
-            await call
-        assert refusal.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+        assert isinstance(await call.wait_over(), StreamRefused)
     await unharmed(pair)
 
 

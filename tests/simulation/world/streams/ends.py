@@ -5,26 +5,26 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from grpc.aio import EOF  # type: ignore[attr-defined]
-
-from cluster.rpc.handshake import WELCOME_KEY
+from cluster.rpc.streams.errors import StreamError, StreamLost
 from tests.simulation.checker import Violation
-from tests.simulation.world.rpc.calls import Call, Wire, _Context
+from tests.simulation.world.rpc.calls import Call, Wire
 from tests.simulation.world.rpc.virtual_loop import EXPECTED
 
 if TYPE_CHECKING:
     from tests.simulation.world.streams.node import StreamingNode
 
-CALL: ContextVar[StreamCall | None] = ContextVar("stream", default=None)
+STREAM: ContextVar[SimStream | None] = ContextVar("stream", default=None)
 """That a frame comes from, for whoever hears it."""
 
 
-class StreamCall(Call):
+class SimStream(Call):
+    """The dialler's end, in place of a `DiallerEnd`."""
+
     caller: StreamingNode
     called: StreamingNode
 
@@ -35,7 +35,7 @@ class StreamCall(Call):
         self._is_lost = False
         self._taken: asyncio.Future[None] = asyncio.get_running_loop().create_future()  # of what was written last
         self._taken.set_result(None)
-        self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._ended: asyncio.Future[StreamError] = asyncio.get_running_loop().create_future()
         super().__init__(wire, caller, called, "stream", None, (None, None))
 
     # ---- the caller's end
@@ -57,7 +57,7 @@ class StreamCall(Call):
     def _put(self, message: bytes) -> None:
         """What arrives has been read into memory of its own, as a connection does with a large message."""
         if self._over:
-            raise asyncio.InvalidStateError("the call is over")
+            raise StreamLost("the stream is over")
         self._taken = taken = asyncio.get_running_loop().create_future()
 
         def arrive() -> None:
@@ -84,45 +84,51 @@ class StreamCall(Call):
         """Who hears it need not know yet that the connection has broken."""
         return not self._is_lost and self.called.is_running and self.called.life == self._lives[1]
 
-    async def initial_metadata(self) -> tuple[tuple[str, str], ...]:
+    async def is_let_in(self) -> bool:
         await asyncio.wait([self._welcome, self._ended], return_when=asyncio.FIRST_COMPLETED)
-        welcome = self._welcome.done() and self._welcome.exception() is None
-        return ((WELCOME_KEY, "yes"),) if welcome else ()
+        return self._welcome.done() and self._welcome.exception() is None and not self._over
 
-    def done(self) -> bool:
-        return self._over
+    def on_over(self, callback: Callable[[], None]) -> None:
+        self._ended.add_done_callback(lambda _: callback())
 
-    def add_done_callback(self, callback: Callable[[Any], None]) -> None:
-        self._ended.add_done_callback(callback)
+    async def wait_over(self) -> StreamError:
+        return await asyncio.shield(self._ended)
 
-    def __await__(self) -> Generator[Any, None, None]:
-        return self._ended.__await__()
-
-    def cancel(self) -> None:
-        super().cancel()
-        self._end(None)
+    def hang_up(self) -> None:
+        self.cancel()
+        self._end(StreamLost("it is given up here"))
 
     # ---- the other end
 
     def _serve(self, method: str) -> None:
         with self.called.own_life.entered():
-            token = CALL.set(self)
-            serving = self.called.network._inbound.serve(None, _StreamContext(self))
+            token = STREAM.set(self)
+            serving = self._hear()
             name = f"node {self.called.id} hears node {self.caller.id}"
             self._task = asyncio.get_running_loop().create_task(serving, name=name)
-            CALL.reset(token)
+            STREAM.reset(token)
         self._task.add_done_callback(self._served)
+
+    async def _hear(self) -> None:
+        try:
+            await self.called.network._inbound.serve(_ListenerEnd(self))
+        except StreamError as error:
+            self._wire.carry(self, self._back, partial(self.end_here, error))
+            raise
 
     def _served(self, task: asyncio.Task[Any]) -> None:
         if task.cancelled():
             return
         error = task.exception()
         if error is None:
-            self._wire.carry(self, self._back, partial(self._end, None))
+            self._wire.carry(self, self._back, partial(self.end_here, self.lost("the peer closed the stream")))
         elif not isinstance(error, EXPECTED):
             self._wire.schedule.loop.fail(Violation(f"{task.get_name()}: {error!r}"))
 
     # ---- ends
+
+    def lost(self, why: str) -> StreamError:
+        return StreamLost(why)
 
     def break_off(self) -> None:
         """In half of the cases what was under way still arrives, until the other end has noticed."""
@@ -134,26 +140,30 @@ class StreamCall(Call):
         super().end_here(error)
         self._end(error)
 
-    def _end(self, error: BaseException | None) -> None:
+    def _end(self, error: Any) -> None:
         self._over = True
-        if self._ended.done():
-            return
-        if error is None:
-            self._ended.set_result(None)
-        else:
-            self._ended.set_exception(error)
-            self._ended.exception()  # nobody may wait for it any more
+        if not self._ended.done():
+            self._ended.set_result(error)
 
 
-class _StreamContext(_Context):
+class _ListenerEnd:
+    def __init__(self, stream: SimStream) -> None:
+        self._stream = stream
+
+    async def read(self) -> Any:
+        return await self._stream._there.get()
+
     async def hand_over(self, take: Callable[[bytes], None]) -> None:
-        while (message := await self.read()) is not EOF:
-            take(message)
+        while True:
+            take(await self.read())
+
+    async def welcome(self) -> None:
+        self._stream._wire.carry(self._stream, self._stream._back, self._stream.welcomed)
 
 
-def open_call(wire: Wire, caller: StreamingNode, called: int) -> StreamCall:
+def dial(wire: Wire, caller: StreamingNode, called: int) -> SimStream:
     """What `OutboundLink` speaks through."""
     node: Any = wire.schedule.nodes[called]
-    call = StreamCall(wire, caller, node)
-    wire.add(call)
-    return call
+    stream = SimStream(wire, caller, node)
+    wire.add(stream)
+    return stream
