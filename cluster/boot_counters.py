@@ -36,7 +36,7 @@ class KnownStart(NamedTuple):
 NEVER_STARTED = KnownStart()
 
 
-class Start(NamedTuple):
+class DirectoryStart(NamedTuple):
     """A start, as the process that made it tells of it."""
 
     boot: int = 0  # how many there were, this one included; 0: not told, not compared
@@ -52,7 +52,7 @@ class Start(NamedTuple):
         return self.marks[-1 - back] if 0 <= back < len(self.marks) else None
 
 
-def copy_fault(start: Start, known: KnownStart) -> str | None:
+def copy_fault(start: DirectoryStart, known: KnownStart) -> str | None:
     """Why `start` is not `known`, and does not go on from it; None: it may be the latest."""
     if not start.boot or not known.boot:
         return None

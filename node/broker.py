@@ -14,8 +14,8 @@ from cluster.rpc import PeerNetwork
 from node.admin import access, consumer_groups, entry_dump, idempotent_producers, transaction_groups
 from node.admin import transactions as transaction_admin
 from node.admin.administration import Administration
-from node.admin.errors import AdminError
-from node.config import Address, ListenerSection, parse_address
+from node.admin.errors import AdminRequestFailed
+from node.config import HostAndPort, ListenerSection, parse_address
 from node.gateway import RemotePartition
 from node.listener.broker import AmqpAddress
 from node.listener.log_incarnation import not_meant, told_log
@@ -167,12 +167,12 @@ class NodeBroker:
             return
         await self.current()  # or this node has not heard of it yet
         if meant != told_log(self, self.identity_of(name)):
-            raise AdminError("not-owner", str(not_meant(self, name, str(meant)).description))
+            raise AdminRequestFailed("not-owner", str(not_meant(self, name, str(meant)).description))
 
     async def current(self) -> bool:
         try:
             await self._administration.current()
-        except AdminError:
+        except AdminRequestFailed:
             return False
         return True
 
@@ -190,5 +190,5 @@ def _nothing() -> None:
     """There is no watch to end."""
 
 
-def _amqp(address: Address) -> AmqpAddress:
+def _amqp(address: HostAndPort) -> AmqpAddress:
     return AmqpAddress(hostname=address.host, host=address.host, port=address.port)

@@ -40,7 +40,7 @@ class ConfigError(ValueError):
     """The configuration cannot be used; the message names the key and what to do."""
 
 
-class Address(msgspec.Struct, frozen=True):
+class HostAndPort(msgspec.Struct, frozen=True):
     """A host and a TCP port."""
 
     host: str
@@ -50,7 +50,7 @@ class Address(msgspec.Struct, frozen=True):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-def reached_address(text: str, key: str) -> Address:
+def reached_address(text: str, key: str) -> HostAndPort:
     """An address that others connect to, and so none that stands for all addresses of a host."""
     address = parse_address(text, key)
     if _is_every_address(address.host):
@@ -68,8 +68,8 @@ def _is_every_address(host: str) -> bool:
         return host == "0"
 
 
-def parse_address(text: str, key: str, *, allow_zero: bool = False) -> Address:
-    """`host:port` or `[v6]:port` as an :class:`Address`; `key` names the setting in errors."""
+def parse_address(text: str, key: str, *, allow_zero: bool = False) -> HostAndPort:
+    """`host:port` or `[v6]:port` as an :class:`HostAndPort`; `key` names the setting in errors."""
     host, separator, port_text = text.rpartition(":")
     host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
     if not separator or not host or not port_text.isdigit():
@@ -79,7 +79,7 @@ def parse_address(text: str, key: str, *, allow_zero: bool = False) -> Address:
     port = int(port_text)
     if not (0 if allow_zero else 1) <= port <= 65535:
         raise ConfigError(f"{key}: port {port} is outside 1..65535")
-    return Address(host, port)
+    return HostAndPort(host, port)
 
 
 class NodeSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -87,7 +87,7 @@ class NodeSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     data_dir: str
 
 
-class Peer(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+class ConfiguredPeer(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     id: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
     address: str
 
@@ -97,7 +97,7 @@ class ClusterSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     mutual TLS between nodes, all three; beyond loopback a node starts without them only with `peers_without_tls`."""
 
     name: str
-    peers: list[Peer] = []
+    peers: list[ConfiguredPeer] = []
     address: str = ""
     ca_file: str = ""
     cert_file: str = ""
@@ -158,11 +158,11 @@ class ListenerSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     server_names: dict[str, CertificateSection] = {}
 
     @property
-    def bind_address(self) -> Address:
+    def bind_address(self) -> HostAndPort:
         return parse_address(self.bind, f"listener.{self.name}.bind")
 
     @property
-    def advertised(self) -> Address:
+    def advertised(self) -> HostAndPort:
         return reached_address(self.advertise or self.bind, f"listener.{self.name}.advertise")
 
 

@@ -43,7 +43,7 @@ INFO_HOPS = 3
 Watch = Callable[[int, Callable[[int], None]], Callable[[], None]]
 
 
-class Peer(Protocol):
+class GatewayPeer(Protocol):
     """The part of `cluster.rpc.PeerClient` that a gateway uses."""
 
     def append(self, group: int, batch: RecordBatch, done: AppendDone, begins: Begins | None = None) -> None: ...
@@ -75,7 +75,7 @@ class RemotePartition:
         group: int,
         *,
         leader: Callable[[], int | None],
-        peer: Callable[[int], Peer | None],
+        peer: Callable[[int], GatewayPeer | None],
         watch: Watch | None = None,
     ) -> None:
         """`leader`: who leads the group as far as this node knows. `peer`: the client for a node, None if unknown.
@@ -138,7 +138,7 @@ class RemotePartition:
             peer = self._peer(node) if node is not None else None
         raise PartitionUnreachable(self._nobody())
 
-    def _find(self) -> tuple[int | None, Peer | None]:
+    def _find(self) -> tuple[int | None, GatewayPeer | None]:
         node = self._leader()
         return node, None if node is None else self._peer(node)
 

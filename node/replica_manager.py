@@ -15,12 +15,12 @@ from itertools import islice
 from typing import Any
 
 from cluster.metadata import COORDINATORS, MetadataView, PartitionRecord
-from cluster.raft import Group, MultiRaft, erase_group, forget_group, stored_groups
+from cluster.raft import MultiRaft, RaftGroup, erase_group, forget_group, stored_groups
 from cluster.rpc import PeerNetwork, ReplicaState
 from holdfast.records.codec import Codec
 from node.admin.errors import CannotRepair
 from node.coordinator.commands import NodeStart
-from node.coordinator.queries import AskOutcome, Outcome
+from node.coordinator.queries import AskOutcome, TransactionOutcome
 from node.coordinator.replica import KEPT_ENTRIES, CoordinatorReplica
 from node.leader_calls import LeaderCalls
 from node.partition.api import Failed
@@ -189,9 +189,11 @@ class ReplicaManager:
     async def _ask(self, group: int, question: Any) -> Any:
         return await self.calls.ask(group, question)
 
-    async def _ask_outcome(self, coordinator: int, producer_id: int, epoch: int, overdue: bool) -> Outcome | None:
+    async def _ask_outcome(
+        self, coordinator: int, producer_id: int, epoch: int, overdue: bool
+    ) -> TransactionOutcome | None:
         answer = await self.calls.ask(coordinator, AskOutcome(producer_id, epoch, overdue))
-        return answer if isinstance(answer, Outcome) else None
+        return answer if isinstance(answer, TransactionOutcome) else None
 
     def _open_group(
         self,
@@ -199,7 +201,7 @@ class ReplicaManager:
         partition: PartitionRecord,
         replica: PartitionReplica | CoordinatorReplica,
         **options: Any,
-    ) -> Group:
+    ) -> RaftGroup:
         mute = group_id < self._view.lost_below_group(self._node_id)
         return self._multiraft.open_group(
             group_id, partition.replicas, replica, preferred=partition.preferred, mute=mute, **options
@@ -288,7 +290,7 @@ class ReplicaManager:
         for replica in self._replicas():
             replica.close()
 
-    def role_changed(self, group: Group) -> None:
+    def role_changed(self, group: RaftGroup) -> None:
         """Called inside a turn."""
         if self._network is not None:
             self._network.set_leader(group.group_id, group.term, group.leader)

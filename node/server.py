@@ -20,10 +20,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from cluster.boot_counters import STARTS_REMEMBERED, Start
+from cluster.boot_counters import STARTS_REMEMBERED, DirectoryStart
 from cluster.discovery import Member
 from cluster.metadata import KEPT_ENTRIES, CommandProposer, MetadataMachine, MetadataView, register_node
-from cluster.raft import METADATA_GROUP, FetchRequest, Group, MultiRaft, RaftOptions
+from cluster.raft import METADATA_GROUP, FetchRequest, MultiRaft, RaftGroup, RaftOptions
 from cluster.rpc import AddressInUse, PeerNetwork, Who
 from node import peer_types
 from node.admin.access import AccessAdministration
@@ -395,8 +395,8 @@ class Node:
         if not self._fatal.done():
             self._fatal.set_result(error)
 
-    def _own_start(self) -> Start:
-        return Start(self._disk.identity.boot, self._disk.identity.marks)
+    def _own_start(self) -> DirectoryStart:
+        return DirectoryStart(self._disk.identity.boot, self._disk.identity.marks)
 
     def _start_of_ids(self) -> NodeStart:
         """This start of the node, as coordinators note it of the transactional ids that are held here."""
@@ -435,7 +435,7 @@ class Node:
         else:
             self._multiraft.deliver_fetched(node, reply)
 
-    def _metadata_role_changed(self, group: Group) -> None:
+    def _metadata_role_changed(self, group: RaftGroup) -> None:
         self._proposer.leader_changed()
         self._replicas.role_changed(group)
 

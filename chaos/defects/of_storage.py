@@ -8,7 +8,7 @@ import itertools
 from pathlib import Path
 from typing import Any
 
-from cluster.raft import Group, RaftOptions
+from cluster.raft import RaftGroup, RaftOptions
 from cluster.raft.pysyncobj.core import MatchIndex
 from holdfast.records.record_batch import Numbering, OpenBatch, RecordBatch
 from node.listener.incoming.answering_link import AnsweringLink
@@ -70,7 +70,7 @@ def reads_are_not_confirmed() -> None:
     """Who believes that it leads answers how far the log reaches, without ReadIndex, and believes it for as long as it
     hears of nobody else."""
 
-    def answer(self: Group, done: Any) -> None:
+    def answer(self: RaftGroup, done: Any) -> None:
         done(self.applied_index)
 
     begin = RaftOptions.__init__
@@ -78,7 +78,7 @@ def reads_are_not_confirmed() -> None:
     def never_checking(self: RaftOptions, *values: Any, **named: Any) -> None:
         begin(self, *values, **{**named, "quorum_check_s": 1e9})
 
-    Group.read_index = answer  # type: ignore[method-assign]
+    RaftGroup.read_index = answer  # type: ignore[method-assign]
     RaftOptions.__init__ = never_checking  # type: ignore[method-assign]
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cluster.boot_counters import Start
+from cluster.boot_counters import DirectoryStart
 from cluster.metadata import metadata_pb2 as pb
 from cluster.metadata.access import grant_to_pb, keys_to_pb
 from cluster.metadata.ranges import WISHED
@@ -21,7 +21,7 @@ from cluster.raft.replication.wire_ranges import ANY, NODE
 DEFAULT_PARTITIONS = 1
 DEFAULT_REPLICAS = 3
 
-NOT_TOLD = Start()
+NOT_TOLD = DirectoryStart()
 
 
 class InvalidRequest(ValueError):
@@ -33,7 +33,7 @@ def register_node(
     rpc_address: str,
     listeners: Mapping[str, str],
     incarnation: int = 0,
-    start: Start = NOT_TOLD,
+    start: DirectoryStart = NOT_TOLD,
     cluster_id: int = 0,
 ) -> pb.Command:
     """`listeners`: advertised AMQP address by listener name, the default one first. `incarnation`, `start`: of the

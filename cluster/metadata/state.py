@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from cluster.boot_counters import NEVER_STARTED, Start, copy_fault
+from cluster.boot_counters import NEVER_STARTED, DirectoryStart, copy_fault
 from cluster.metadata import access
 from cluster.metadata import metadata_pb2 as pb
 from cluster.metadata.access import AccessState
@@ -135,7 +135,7 @@ def _register_node(state: MetadataState, command: pb.RegisterNode) -> CommandRes
             f"{command.incarnation:016x}: start it with its own data_dir; only if its data are lost for good, "
             f"`holdfast node readmit {command.node}`",
         )
-    start = Start(command.boot, tuple(command.marks))
+    start = DirectoryStart(command.boot, tuple(command.marks))
     fault = copy_fault(start, known.start) if known.incarnation else None
     if fault is not None:
         raise CommandRefused("not-allowed", f"node {command.node} does not come with the latest of its data: {fault}")

@@ -3,7 +3,7 @@
 The public names are below; everything else in the package may change. Start with `MultiRaft`.
 """
 
-from cluster.raft.group import Group
+from cluster.raft.group import RaftGroup
 from cluster.raft.interfaces import (
     ENTRY_REGULAR,
     METADATA_GROUP,
@@ -45,7 +45,6 @@ __all__ = [
     "Durability",
     "FetchReply",
     "FetchRequest",
-    "Group",
     "GroupId",
     "InvariantBroken",
     "MultiRaft",
@@ -55,6 +54,7 @@ __all__ = [
     "OutgoingMessage",
     "Overloaded",
     "RaftError",
+    "RaftGroup",
     "RaftMessage",
     "RaftOptions",
     "StateDamaged",

@@ -30,7 +30,7 @@ from cluster.raft.log.compaction import Compaction
 from cluster.raft.log.log_store import LogStore
 from cluster.raft.options import MAX_ENTRY_BYTES, RaftOptions
 from cluster.raft.proposals import Proposals
-from cluster.raft.pysyncobj.core import Core, GroupMember
+from cluster.raft.pysyncobj.core import Core, RaftMember
 from cluster.raft.pysyncobj.private_names import FOLLOWER, LEADER
 from cluster.raft.quiescence.node_heartbeats import NodeHeartbeats
 from cluster.raft.quiescence.quiet_links import QuietLinks
@@ -57,11 +57,11 @@ class GroupHost(Protocol):
     room: PeerRoom
 
     def batch_of(self, group_id: GroupId) -> DiskBatch: ...
-    def mark_dirty(self, group: Group) -> None: ...
+    def mark_dirty(self, group: RaftGroup) -> None: ...
     def fetch(self, node: NodeId, request: FetchRequest) -> None: ...
 
 
-class Group:
+class RaftGroup:
     def __init__(
         self,
         group_id: GroupId,
@@ -85,7 +85,7 @@ class Group:
         self.group_id = group_id
         self.members = tuple(sorted(members))
         self.name = f"group {group_id} at node {self_id}"
-        self.on_role_change: Callable[[Group], None] | None = None
+        self.on_role_change: Callable[[RaftGroup], None] | None = None
         self._self_id = self_id
         self._machine = machine
         self._log_store = log_store
@@ -117,7 +117,7 @@ class Group:
         keep_entries: int | None,
     ) -> None:
         log_store, options = self._log_store, self._options
-        by_id = {node: GroupMember(node) for node in self.members}
+        by_id = {node: RaftMember(node) for node in self.members}
         peers = {node: member for node, member in by_id.items() if node != self._self_id}
         stamp = Stamp(self.group_id, version)
         self._peers = peers

@@ -34,7 +34,7 @@ from functools import partial
 from math import inf
 from types import MappingProxyType
 
-from cluster.raft.group import Group
+from cluster.raft.group import RaftGroup
 from cluster.raft.interfaces import Clock, Disk, DiskBatch, GroupId, NodeId, StateMachine
 from cluster.raft.log.entry_cache import EntryCache
 from cluster.raft.log.group_batch import GroupBatch
@@ -66,7 +66,7 @@ class Turn:
         self,
         needs_sync: bool,
         messages: dict[NodeId, list[OutgoingMessage]],
-        durable: list[tuple[Group, int]],
+        durable: list[tuple[RaftGroup, int]],
         fetches: list[tuple[NodeId, FetchRequest]],
     ) -> None:
         self.needs_sync = needs_sync
@@ -99,14 +99,14 @@ class MultiRaft:
         self._clock = clock
         self._random = random
         self._send = send
-        self._groups: dict[GroupId, Group] = {}
+        self._groups: dict[GroupId, RaftGroup] = {}
         self._cache = EntryCache(self.options.tail_cache_bytes)
         self._inbox: list[tuple[NodeId, Sequence[IncomingMessage]]] = []
-        self._dirty: dict[Group, None] = {}
-        self._deadlines: list[tuple[float, int, Group]] = []
+        self._dirty: dict[RaftGroup, None] = {}
+        self._deadlines: list[tuple[float, int, RaftGroup]] = []
         self._tie = 0
         self._up: set[NodeId] = set()
-        self.on_quarantined: Callable[[Group], None] | None = None
+        self.on_quarantined: Callable[[RaftGroup], None] | None = None
         self._batches: dict[GroupId, GroupBatch] = {}  # of this turn
         self._outbox: dict[NodeId, list[OutgoingMessage]] = {}
         self._fetches: list[tuple[NodeId, FetchRequest]] = []
@@ -124,7 +124,7 @@ class MultiRaft:
     # ---- groups
 
     @property
-    def groups(self) -> Mapping[GroupId, Group]:
+    def groups(self) -> Mapping[GroupId, RaftGroup]:
         return MappingProxyType(self._groups)
 
     def open_group(
@@ -138,7 +138,7 @@ class MultiRaft:
         mute: bool = False,
         keep_entries: int | None = None,
         patient: bool = False,
-    ) -> Group:
+    ) -> RaftGroup:
         """Load a group from disk, or begin it. `members` must be the same at all of them for the same `version`.
 
         `mute`: if nothing is stored of the group here, that may be because it was lost: the member follows, but does
@@ -183,12 +183,12 @@ class MultiRaft:
         keep_entries: int | None,
         patient: bool,
         disk: Disk,
-    ) -> Group:
+    ) -> RaftGroup:
         options = replace(self.options, commit_lag_s=inf) if patient else self.options
         batch = partial(self.batch_of, group_id)
         log_store = LogStore(group_id, disk, self._cache, batch, self._note_vote, self._note_entries, mute=mute)
         append_emit = self._emit_early if self.options.eager_appends else self._emit
-        return Group(
+        return RaftGroup(
             group_id, self.node_id, members, machine, log_store, self, self._emit, append_emit, options,
             random.Random(self._random.getrandbits(64)), version, preferred,
             disk, self._budget, random.Random(self._random.getrandbits(64)), keep_entries,
@@ -211,7 +211,7 @@ class MultiRaft:
             self.close_group(group_id, erase=False)
         self._disk.sync()
 
-    def replay(self, group: Group) -> None:
+    def replay(self, group: RaftGroup) -> None:
         """Apply what the group is known to have committed before, right after it was opened: for whoever must not act
         on less than this node knew when it stopped. The caller drives no turns meanwhile."""
         while group.applied_index < group.commit_index and group.quarantined is None:
@@ -278,7 +278,7 @@ class MultiRaft:
         if self.on_wake is not None and not self._in_turn:
             self.on_wake()
 
-    def mark_dirty(self, group: Group) -> None:
+    def mark_dirty(self, group: RaftGroup) -> None:
         if group not in self._dirty and not group.closed and group.quarantined is None:
             idle = not self.has_work
             self._dirty[group] = None
@@ -370,7 +370,7 @@ class MultiRaft:
         """Why, of each group that is."""
         return {number: group.quarantined for number, group in self._groups.items() if group.quarantined is not None}
 
-    def _guarded(self, group: Group, work: Callable[..., object], *arguments: object) -> bool:
+    def _guarded(self, group: RaftGroup, work: Callable[..., object], *arguments: object) -> bool:
         """Do it, or put the group into quarantine. Whether the group is sound."""
         if group.quarantined is not None:
             return False
@@ -382,7 +382,7 @@ class MultiRaft:
             self._quarantine(group, error)
         return group.quarantined is None
 
-    def _quarantine(self, group: Group, error: BaseException) -> None:
+    def _quarantine(self, group: RaftGroup, error: BaseException) -> None:
         log.critical(
             "%s is in quarantine: nothing more is done with it on this node, all other groups go on. %s",
             group.name, error, exc_info=_unless_told(error),
@@ -411,7 +411,7 @@ class MultiRaft:
             else:
                 self._schedule(group)
 
-    def _schedule(self, group: Group) -> None:
+    def _schedule(self, group: RaftGroup) -> None:
         """One live heap entry per group, never later than its deadline; one that is too early is moved when
         it fires."""
         at = group.next_deadline()

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import Any, Protocol
 
 from cluster.raft.interfaces import GroupId, NodeId
-from cluster.raft.pysyncobj.core import Core, GroupMember
+from cluster.raft.pysyncobj.core import Core, RaftMember
 from cluster.raft.snapshot.catch_up import CatchUp
 
 ROLES = ("follower", "candidate", "leader")
@@ -18,7 +18,7 @@ class DescribedGroup(Protocol):
     group_id: GroupId
     _self_id: NodeId
     _core: Core
-    _peers: dict[NodeId, GroupMember]
+    _peers: dict[NodeId, RaftMember]
     _catch_up: CatchUp
     quarantined: str | None
 

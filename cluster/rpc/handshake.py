@@ -24,7 +24,7 @@ from typing import Any, cast
 
 from google.protobuf.message import DecodeError
 
-from cluster.boot_counters import KnownStart, Start
+from cluster.boot_counters import DirectoryStart, KnownStart
 from cluster.rpc.options import PROTOCOL_VERSION
 from cluster.rpc.peer_tls import NOT_A_NODE, PeerTls
 from cluster.rpc.refusals import Refusals
@@ -68,7 +68,7 @@ class Who:
     """The incarnation that the cluster has of a node; 0 if it is not registered, as far as is known here."""
     is_new: Callable[[], bool] = _not_new
     """This node has no memory of the cluster at all."""
-    start: Start = field(default_factory=Start)
+    start: DirectoryStart = field(default_factory=DirectoryStart)
     """Of the directory, by this process. Set before anything is said."""
     registered_start: Callable[[int], KnownStart] = nothing_registered
     memory: StartMemory = field(default_factory=ProcessMemory)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from cluster.boot_counters import NEVER_STARTED, KnownStart, Start, copy_fault
+from cluster.boot_counters import NEVER_STARTED, DirectoryStart, KnownStart, copy_fault
 from cluster.rpc.rpc_pb2 import Hello
 
 
@@ -34,8 +34,8 @@ class ProcessMemory:
         self._starts[node, incarnation] = start
 
 
-def start_of(hello: Hello) -> Start:
-    return Start(hello.boot, tuple(hello.marks))
+def start_of(hello: Hello) -> DirectoryStart:
+    return DirectoryStart(hello.boot, tuple(hello.marks))
 
 
 def nothing_registered(_: int) -> KnownStart:
@@ -56,7 +56,7 @@ class Starts:
         self._heard: dict[int, KnownStart] = {}  # by node: whose stream stands
         self._beside: dict[int, set[int]] = {}  # by node: marks of processes that came while another one spoke on
 
-    def fault(self, node: int, incarnation: int, start: Start) -> str | None:
+    def fault(self, node: int, incarnation: int, start: DirectoryStart) -> str | None:
         """Why this is not the latest start of the directory; None: it may be."""
         if not start.boot or not incarnation:
             return None
@@ -66,18 +66,18 @@ class Starts:
             copy_fault(start, self._registered_start(node)) if self._registered(node) == incarnation else None
         )
 
-    async def welcome(self, node: int, incarnation: int, start: Start) -> None:
+    async def welcome(self, node: int, incarnation: int, start: DirectoryStart) -> None:
         if start.boot and incarnation:
             await self._memory.remember(node, incarnation, start.known)
 
     # -- two processes at once
 
-    def is_beside(self, node: int, start: Start) -> bool:
+    def is_beside(self, node: int, start: DirectoryStart) -> bool:
         """Another process of the node still speaks: an earlier one whose end was not noticed yet, or the original."""
         heard = self._heard.get(node, NEVER_STARTED)
         return bool(heard.boot and start.boot) and heard != start.known
 
-    def heard(self, node: int, start: Start) -> None:
+    def heard(self, node: int, start: DirectoryStart) -> None:
         self._heard[node] = start.known
 
     def silent(self, node: int) -> None:

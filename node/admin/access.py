@@ -25,7 +25,7 @@ from cluster.metadata import (
     remove_user,
 )
 from cluster.metadata import metadata_pb2 as pb
-from node.admin.errors import AdminError
+from node.admin.errors import AdminRequestFailed
 from node.routing_events import RoutingEvents
 
 OPERATIONS = frozenset(
@@ -57,7 +57,7 @@ class AccessAdministration:
         self._configured = configured
 
     async def run(self, operation: str, args: Mapping[str, Any]) -> dict[str, Any]:
-        """Raises AdminError."""
+        """Raises AdminRequestFailed."""
         await self._current()
         if operation == "user.list":
             return {"users": [{"name": user.name, "roles": list(user.roles)} for user in self._users()]}
@@ -67,7 +67,7 @@ class AccessAdministration:
         before = self._view.access_revision
         result = await self._proposer.execute(command)
         if isinstance(result, Refusal):
-            raise AdminError(result.code, result.message)
+            raise AdminRequestFailed(result.code, result.message)
         await self._routing_events.until(lambda: self._view.access_revision != before, VISIBLE_WITHIN_S)
         return answer
 
@@ -103,7 +103,7 @@ class AccessAdministration:
 
     def _needs_administrator(self, who: str, *, closes: bool) -> None:
         if closes and not self._configured and not self._administrators():
-            raise AdminError(
+            raise AdminRequestFailed(
                 "not-allowed",
                 f"{who}: this would close the cluster, and nobody could administer it; add an administrator first: "
                 f"`holdfast user add NAME --role {ADMIN_ROLE}`",
@@ -111,7 +111,7 @@ class AccessAdministration:
 
     def _keeps_administrator(self, name: str) -> None:
         if not self._configured and self._administrators() == {name}:
-            raise AdminError("not-allowed", f"{name!r} is the only administrator: add another one first")
+            raise AdminRequestFailed("not-allowed", f"{name!r} is the only administrator: add another one first")
 
 
 def _grant(args: Mapping[str, Any]) -> GrantRecord:
@@ -132,7 +132,7 @@ def _told(grant: GrantRecord) -> dict[str, Any]:
 
 
 def keys_from(args: Mapping[str, Any]) -> tuple[ScramKeys, ScramKeys]:
-    """Raises AdminError."""
+    """Raises AdminRequestFailed."""
     return _read(args, "scram_sha_256"), _read(args, "scram_sha_512")
 
 
@@ -143,9 +143,9 @@ def _read(args: Mapping[str, Any], key: str) -> ScramKeys:
         iterations = int(parts[0])
         salt, stored, server = (base64.b64decode(part, validate=True) for part in parts[1:])
     except (ValueError, binascii.Error) as error:
-        raise AdminError(
+        raise AdminRequestFailed(
             "invalid-argument", f"{key}: must be iterations:salt:stored-key:server-key, the last three in base64"
         ) from error
     if not 0 < iterations < 1 << 32:
-        raise AdminError("invalid-argument", f"{key}: iterations out of range")
+        raise AdminRequestFailed("invalid-argument", f"{key}: iterations out of range")
     return ScramKeys(iterations, salt, stored, server)

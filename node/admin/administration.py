@@ -27,9 +27,9 @@ from cluster.metadata import (
     from_request,
     readmit_node,
 )
-from cluster.raft import Group
+from cluster.raft import RaftGroup
 from cluster.rpc import Callers, PeerNetwork, ReplicaState, refused_by_any
-from node.admin.errors import AdminError, CannotRepair
+from node.admin.errors import AdminRequestFailed, CannotRepair
 from node.monitoring import Drain, Health
 from node.routing_events import RoutingEvents
 
@@ -49,7 +49,7 @@ class Administration:
     def __init__(
         self,
         node_id: int,
-        group: Group,
+        group: RaftGroup,
         proposer: CommandProposer,
         view: MetadataView,
         network: PeerNetwork,
@@ -81,7 +81,7 @@ class Administration:
         }
 
     async def run(self, operation: str, args: Mapping[str, Any]) -> dict[str, Any]:
-        """Raises AdminError."""
+        """Raises AdminRequestFailed."""
         if operation in self._reads:
             answer: dict[str, Any] = await self._reads[operation](args)
             return answer
@@ -91,10 +91,10 @@ class Administration:
             now_ms = time.time_ns() // 1_000_000
             command = from_request(operation, args, now_ms=now_ms, nodes=len(self._view.nodes))
         except InvalidRequest as error:
-            raise AdminError("invalid-argument", str(error)) from error
+            raise AdminRequestFailed("invalid-argument", str(error)) from error
         result = await self._proposer.execute(command)
         if isinstance(result, Refusal):
-            raise AdminError(result.code, result.message)
+            raise AdminRequestFailed(result.code, result.message)
         name = _name(args)
         if operation == "log.delete":
             await self._routing_events.until(lambda: self._view.log(name) is None, VISIBLE_WITHIN_S)
@@ -107,11 +107,11 @@ class Administration:
         return describe(wanted, self._leader_of)  # as the command left it: this node may not have applied it yet
 
     async def current(self) -> None:
-        """Returns when this node knows all metadata that anybody was told of before; raises AdminError."""
+        """Returns when this node knows all metadata that anybody was told of before; raises AdminRequestFailed."""
         try:
             await self._proposer.current()
         except NotConfirmed as error:
-            raise AdminError("unavailable", f"what this node knows may be old: {error}") from error
+            raise AdminRequestFailed("unavailable", f"what this node knows may be old: {error}") from error
 
     # -- logs
 
@@ -119,7 +119,9 @@ class Administration:
         """What concerns this node itself; `node` guards against having reached another one."""
         node = args.get("node", self._node_id)
         if node != self._node_id:
-            raise AdminError("invalid-argument", f"this is node {self._node_id}: ask node {node} at its own address")
+            raise AdminRequestFailed(
+                "invalid-argument", f"this is node {self._node_id}: ask node {node} at its own address"
+            )
         if operation == "node.drain":
             await self._drain.run(DRAIN_WITHIN_S)
         elif operation == "node.resume":
@@ -131,11 +133,11 @@ class Administration:
     def _repair_group(self, args: Mapping[str, Any]) -> None:
         group = args.get("raft_group")
         if not isinstance(group, int) or group < 0:
-            raise AdminError("invalid-argument", "raft_group: must be the number of a Raft group")
+            raise AdminRequestFailed("invalid-argument", "raft_group: must be the number of a Raft group")
         try:
             self._repair(group)
         except CannotRepair as error:
-            raise AdminError("not-allowed", str(error)) from error
+            raise AdminRequestFailed("not-allowed", str(error)) from error
 
     def _serves(self, name: str, log_id: int, partitions: int) -> bool:
         """The log is known here and each of its partitions has a leader."""
@@ -166,7 +168,9 @@ class Administration:
     def _described(self, name: str) -> dict[str, Any]:
         described = self._view.describe(name, self._leader_of)
         if described is None:
-            raise AdminError("not-found", f"there is no log {name!r}; `holdfast log list` shows those there are")
+            raise AdminRequestFailed(
+                "not-found", f"there is no log {name!r}; `holdfast log list` shows those there are"
+            )
         return described
 
     # -- nodes
@@ -202,7 +206,7 @@ class Administration:
         number = self._registered(args)
         incarnation = args.get("incarnation") or self._network.stranger(number)
         if incarnation is None:
-            raise AdminError(
+            raise AdminRequestFailed(
                 "not-found",
                 f"node {number} has not come to node {self._node_id} with other data than it is known by (incarnation "
                 f"{self._view.incarnation(number):016x}): start it with its empty directory, then ask again; or name "
@@ -211,11 +215,11 @@ class Administration:
         try:
             command = readmit_node(number, incarnation)
         except InvalidRequest as error:
-            raise AdminError("invalid-argument", str(error)) from error
+            raise AdminRequestFailed("invalid-argument", str(error)) from error
         with self._admitting(number, incarnation):
             result = await self._proposer.execute(command)
             if isinstance(result, Refusal):
-                raise AdminError(result.code, result.message)
+                raise AdminRequestFailed(result.code, result.message)
             await self._routing_events.until(lambda: self._view.incarnation(number) == incarnation, VISIBLE_WITHIN_S)
         return {"node": number, "incarnation": f"{incarnation:016x}"}
 
@@ -230,7 +234,7 @@ class Administration:
     def _registered(self, args: Mapping[str, Any]) -> int:
         number = _number(args)
         if number not in self._view.nodes:
-            raise AdminError(
+            raise AdminRequestFailed(
                 "not-found", f"node {number} is not registered; `holdfast node list` shows those there are"
             )
         return number
@@ -311,12 +315,12 @@ def _state(node: int, state: ReplicaState | None) -> dict[str, Any]:
 def _name(args: Mapping[str, Any]) -> str:
     name = args.get("name")
     if not isinstance(name, str):
-        raise AdminError("invalid-argument", "name: must be a string")
+        raise AdminRequestFailed("invalid-argument", "name: must be a string")
     return name
 
 
 def _number(args: Mapping[str, Any]) -> int:
     name = _name(args)
     if not name.isascii() or not name.isdigit():
-        raise AdminError("invalid-argument", f"name: {name!r} is not the number of a node")
+        raise AdminRequestFailed("invalid-argument", f"name: {name!r} is not the number of a node")
     return int(name)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from holdfast import protocol
-from node.admin.errors import AdminError
+from node.admin.errors import AdminRequestFailed
 from node.partition.api import Answer, Failed, PartitionHandle, Question
 from node.partition.consumer_groups.group_state import (
     MAX_KEY_CHARACTERS,
@@ -49,7 +49,7 @@ Handles = Callable[[str], PartitionHandle]
 async def run(
     operation: str, args: Mapping[str, Any], partitions: Sequence[str] | None, handle: Handles
 ) -> dict[str, Any]:
-    """`partitions`: of the log that was asked about, None when there is no such log. Raises AdminError."""
+    """`partitions`: of the log that was asked about, None when there is no such log. Raises AdminRequestFailed."""
     partitions = _existing(args, partitions)
     if operation == "group.list":
         return {"groups": await _list(str(args.get("after_group") or ""), partitions, handle)}
@@ -67,17 +67,19 @@ def staged(
     args: Mapping[str, Any], partitions: Sequence[str] | None, raft_group: Callable[[str], int]
 ) -> tuple[StagedPosition, dict[str, Any]]:
     """A commit that is part of a transaction, and its answer. The partition judges the claim when that commits. Raises
-    AdminError."""
+    AdminRequestFailed."""
     group, (partition, claim, position) = _group(args), _wish(args, _existing(args, partitions))
     if not claim:
-        raise AdminError("invalid-argument", "claim: a transaction moves a position in the name of a claim, always")
+        raise AdminRequestFailed(
+            "invalid-argument", "claim: a transaction moves a position in the name of a claim, always"
+        )
     told = {"group": group, "partition": partition, "committed_offset": _text(position - 1)}
     return StagedPosition(raft_group(partition), group, claim, position), told
 
 
 def _existing(args: Mapping[str, Any], partitions: Sequence[str] | None) -> Sequence[str]:
     if partitions is None:
-        raise AdminError(
+        raise AdminRequestFailed(
             "not-found", f"there is no log {args.get('name')!r}; `holdfast log list` shows those there are"
         )
     return partitions
@@ -86,7 +88,7 @@ def _existing(args: Mapping[str, Any], partitions: Sequence[str] | None) -> Sequ
 def _group(args: Mapping[str, Any]) -> str:
     group = args.get("group")
     if not isinstance(group, str) or not 0 < len(group) < MAX_KEY_CHARACTERS or group.startswith(TERMINUS):
-        raise AdminError("invalid-argument", "group: name one")
+        raise AdminRequestFailed("invalid-argument", "group: name one")
     return group
 
 
@@ -124,7 +126,9 @@ async def _describe(group: str, partitions: Sequence[str], handle: Handles) -> d
         assert isinstance(answer, GroupList)
         rows.append(_row(partition, answer.groups[0] if answer.groups else None, answer))
     if not any(row["known"] for row in rows):
-        raise AdminError("not-found", f"no partition knows a group {group!r}: it never had a receiver or a position")
+        raise AdminRequestFailed(
+            "not-found", f"no partition knows a group {group!r}: it never had a receiver or a position"
+        )
     return {"group": group, **_sum([row["lag"] for row in rows], len(rows)), "partitions": rows}
 
 
@@ -174,20 +178,22 @@ def _wish(args: Mapping[str, Any], partitions: Sequence[str]) -> tuple[str, int,
     """(partition, claim, position): everything below the position is done. Claim 0: an operator's word."""
     partition = _partition(args, partitions)
     if partition is None:
-        raise AdminError("invalid-argument", "partition: name one; a position belongs to a partition")
+        raise AdminRequestFailed("invalid-argument", "partition: name one; a position belongs to a partition")
     offset = args.get("offset")
     if offset is None:
-        raise AdminError("invalid-argument", "offset: name the last event that is done")
+        raise AdminRequestFailed("invalid-argument", "offset: name the last event that is done")
     claim = args.get("claim")
     if claim is not None and (not isinstance(claim, int) or claim < 1):
-        raise AdminError("invalid-argument", f"claim: {claim!r} is none; it is told with the answer to the attach")
+        raise AdminRequestFailed(
+            "invalid-argument", f"claim: {claim!r} is none; it is told with the answer to the attach"
+        )
     return partition, claim or 0, _offset(offset) + 1
 
 
 async def _reset(group: str, args: Mapping[str, Any], partitions: Sequence[str], handle: Handles) -> dict[str, Any]:
     chosen, to = _partition(args, partitions), args.get("to")
     if not isinstance(to, str):
-        raise AdminError(
+        raise AdminRequestFailed(
             "invalid-argument", f"to: an offset, {protocol.OFFSET_EARLIEST}, {protocol.OFFSET_LATEST} or none"
         )
     for partition in [chosen] if chosen is not None else partitions:
@@ -210,7 +216,7 @@ async def _delete(group: str, partitions: Sequence[str], handle: Handles) -> dic
     described = await _describe(group, partitions, handle)
     active = [row["partition"] for row in described["partitions"] if row["active"]]
     if active:
-        raise AdminError(
+        raise AdminRequestFailed(
             "group-active", f"group {group!r} is read in partitions {', '.join(active)}: stop its receivers first"
         )
     for row in described["partitions"]:
@@ -227,12 +233,14 @@ async def _ask(handle: PartitionHandle, question: Question, *, missing_is_fine: 
     if isinstance(answer, Failed):
         if answer.retriable:
             text = f"the leader of partition {handle.partition} could not be asked: {answer.detail}; try again"
-            raise AdminError("unavailable", text)
-        raise AdminError("internal-error", answer.detail)
+            raise AdminRequestFailed("unavailable", text)
+        raise AdminRequestFailed("internal-error", answer.detail)
     if isinstance(answer, Denied):
         if missing_is_fine and answer.code == "unknown-group":
             return Done(NOTHING)
-        raise AdminError(_CODES.get(answer.code, "not-allowed"), f"partition {handle.partition}: {answer.detail}")
+        raise AdminRequestFailed(
+            _CODES.get(answer.code, "not-allowed"), f"partition {handle.partition}: {answer.detail}"
+        )
     return answer
 
 
@@ -241,13 +249,15 @@ def _partition(args: Mapping[str, Any], partitions: Sequence[str]) -> str | None
     if wanted is None:
         return None
     if str(wanted) not in partitions:
-        raise AdminError("not-found", f"log {args.get('name')!r} has no partition {wanted}; it has {len(partitions)}")
+        raise AdminRequestFailed(
+            "not-found", f"log {args.get('name')!r} has no partition {wanted}; it has {len(partitions)}"
+        )
     return str(wanted)
 
 
 def _offset(text: Any) -> int:
     if not isinstance(text, str) or not _OFFSET.fullmatch(text):
-        raise AdminError("invalid-argument", f"{text!r} is no offset of this log; give one as an event had it")
+        raise AdminRequestFailed("invalid-argument", f"{text!r} is no offset of this log; give one as an event had it")
     return int(text, 16)
 
 

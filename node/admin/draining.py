@@ -14,7 +14,7 @@ import logging
 from collections import Counter
 from typing import Protocol
 
-from cluster.raft import Group, MultiRaft
+from cluster.raft import MultiRaft, RaftGroup
 from node.routing_events import RoutingEvents
 
 log = logging.getLogger("holdfast.drain")
@@ -132,7 +132,7 @@ class Drain:
                 log.info("group %d, term %d: leadership goes to node %d", number, group.term, target)
                 group.transfer(target)
 
-    def _candidates(self, group: Group) -> list[int]:
+    def _candidates(self, group: RaftGroup) -> list[int]:
         """Members that could take over within a round trip or two."""
         return [
             node

@@ -9,7 +9,7 @@ from typing import Any
 from holdfast import protocol
 from holdfast.records.codec import name_of
 from holdfast.records.record_batch import Attributes
-from node.admin.errors import AdminError
+from node.admin.errors import AdminRequestFailed
 from node.partition.api import Failed, PartitionHandle
 from node.partition.entries.queries import DumpEntries, EntryList, EntryRow
 
@@ -28,25 +28,27 @@ async def run(
     partitions: Sequence[str] | None,
     handle: Callable[[str], PartitionHandle],
 ) -> dict[str, Any]:
-    """`partitions`: of the log that was asked about, None when there is no such log. Raises AdminError."""
+    """`partitions`: of the log that was asked about, None when there is no such log. Raises AdminRequestFailed."""
     assert operation in OPERATIONS
     if partitions is None:
-        raise AdminError(
+        raise AdminRequestFailed(
             "not-found", f"there is no log {args.get('name')!r}; `holdfast log list` shows those there are"
         )
     partition = str(args.get("partition"))
     if partition not in partitions:
         count = len(partitions)
-        raise AdminError("not-found", f"log {args.get('name')!r} has no partition {partition}; it has {count}")
+        raise AdminRequestFailed("not-found", f"log {args.get('name')!r} has no partition {partition}; it has {count}")
     limit, after = args.get("limit", LIST_LIMIT), args.get("after", 0)
     if not 0 < limit <= MAX_LIST_LIMIT or after < 0:
-        raise AdminError("invalid-argument", f"limit: lies between 1 and {MAX_LIST_LIMIT}; after: is 0 or an index")
+        raise AdminRequestFailed(
+            "invalid-argument", f"limit: lies between 1 and {MAX_LIST_LIMIT}; after: is 0 or an index"
+        )
     try:
         answer = await handle(partition).ask(DumpEntries(after, limit, _offset(args.get("offset"))))
     except (ConnectionError, LookupError) as error:
-        raise AdminError("unavailable", f"the leader could not be asked: {error}; try again") from error
+        raise AdminRequestFailed("unavailable", f"the leader could not be asked: {error}; try again") from error
     if isinstance(answer, Failed):
-        raise AdminError("unavailable" if answer.retriable else "internal-error", answer.detail)
+        raise AdminRequestFailed("unavailable" if answer.retriable else "internal-error", answer.detail)
     assert isinstance(answer, EntryList)
     return {
         "partition": partition,
@@ -60,7 +62,9 @@ def _offset(text: Any) -> int:
     if text is None:
         return -1
     if not _OFFSET.fullmatch(str(text)):
-        raise AdminError("invalid-argument", f"offset: {text!r} is no offset of this log; give one as it was received")
+        raise AdminRequestFailed(
+            "invalid-argument", f"offset: {text!r} is no offset of this log; give one as it was received"
+        )
     return int(str(text), 16)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class AdminError(Exception):
+class AdminRequestFailed(Exception):
     """An administrative request failed. `code` is one of `holdfast.protocol.STATUS_OF_ERROR`."""
 
     def __init__(self, code: str, message: str) -> None:

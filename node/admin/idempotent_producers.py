@@ -12,7 +12,7 @@ from dataclasses import asdict
 from typing import Any
 
 from cluster.raft import NotLeader
-from node.admin.errors import AdminError
+from node.admin.errors import AdminRequestFailed
 from node.partition.api import PartitionHandle, ProducerInfo
 from node.partition.idempotence.producer_state import MAX_PRODUCER_ID
 
@@ -31,9 +31,9 @@ async def run(
     partitions: Sequence[str] | None,
     handle: Callable[[str], PartitionHandle],
 ) -> dict[str, Any]:
-    """`partitions`: of the log that was asked about, None when there is no such log. Raises AdminError."""
+    """`partitions`: of the log that was asked about, None when there is no such log. Raises AdminRequestFailed."""
     if partitions is None:
-        raise AdminError(
+        raise AdminRequestFailed(
             "not-found", f"there is no log {args.get('name')!r}; `holdfast log list` shows those there are"
         )
     chosen = _partition(args, partitions)
@@ -42,7 +42,9 @@ async def run(
             return await _describe(args, chosen, handle)
         return {"producers": await _list(args, [chosen] if chosen is not None else partitions, handle)}
     except (ConnectionError, LookupError, NotLeader) as error:
-        raise AdminError("unavailable", f"the leader of a partition could not be asked: {error}; try again") from error
+        raise AdminRequestFailed(
+            "unavailable", f"the leader of a partition could not be asked: {error}; try again"
+        ) from error
 
 
 async def _list(
@@ -51,7 +53,7 @@ async def _list(
     limit = _number(args, "limit", 1, MAX_LIST_LIMIT, LIST_LIMIT)
     after = _number(args, "after", -1, MAX_PRODUCER_ID, -1)
     if after != -1 and len(partitions) != 1:
-        raise AdminError("invalid-argument", "after: goes on in one partition; name it")
+        raise AdminRequestFailed("invalid-argument", "after: goes on in one partition; name it")
     found: list[dict[str, Any]] = []
     for partition in partitions:
         for one in await handle(partition).producers(after, limit - len(found)):
@@ -65,14 +67,14 @@ async def _describe(
     args: Mapping[str, Any], partition: str | None, handle: Callable[[str], PartitionHandle]
 ) -> dict[str, Any]:
     if partition is None:
-        raise AdminError("invalid-argument", "partition: name one; a producer belongs to a partition")
+        raise AdminRequestFailed("invalid-argument", "partition: name one; a producer belongs to a partition")
     if args.get("producer_id") is None:
-        raise AdminError("invalid-argument", "producer_id: name one; `producer list` shows those there are")
+        raise AdminRequestFailed("invalid-argument", "producer_id: name one; `producer list` shows those there are")
     producer_id = _number(args, "producer_id", 0, MAX_PRODUCER_ID, 0)
     for one in await handle(partition).producers(producer_id - 1, 1):
         if one.producer_id == producer_id:
             return _row(partition, one)
-    raise AdminError(
+    raise AdminRequestFailed(
         "not-found", f"partition {partition} knows no producer {producer_id}: it never did, or it was silent too long"
     )
 
@@ -82,7 +84,9 @@ def _partition(args: Mapping[str, Any], partitions: Sequence[str]) -> str | None
     if wanted is None:
         return None
     if str(wanted) not in partitions:
-        raise AdminError("not-found", f"log {args.get('name')!r} has no partition {wanted}; it has {len(partitions)}")
+        raise AdminRequestFailed(
+            "not-found", f"log {args.get('name')!r} has no partition {wanted}; it has {len(partitions)}"
+        )
     return str(wanted)
 
 
@@ -91,7 +95,7 @@ def _number(args: Mapping[str, Any], name: str, lowest: int, highest: int, defau
     if value is None:
         return default
     if not lowest <= value <= highest:
-        raise AdminError("invalid-argument", f"{name}: lies between {lowest} and {highest}, not at {value}")
+        raise AdminRequestFailed("invalid-argument", f"{name}: lies between {lowest} and {highest}, not at {value}")
     return int(value)
 
 

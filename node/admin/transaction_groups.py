@@ -12,16 +12,16 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from cluster.metadata import MetadataView
-from node.admin.errors import AdminError
+from node.admin.errors import AdminRequestFailed
 from node.coordinator.commands import Declined
 from node.coordinator.groups.commands import (
     AbortGroup,
     CommitGroup,
     ForgetWriter,
     GroupDecided,
-    Opened,
     OpenGroup,
     WriterForgotten,
+    WriterOpened,
 )
 from node.coordinator.groups.queries import LIST_LIMIT, ListWriters, MemberRow, WriterList, WriterRow
 from node.coordinator.groups.state import NONE_CLOSED
@@ -63,7 +63,7 @@ class TransactionGroupAdministration:
         coordinators: Coordinators,
         current: Callable[[], Awaitable[None]],
     ) -> None:
-        """`current`: returns when this node knows all metadata; raises AdminError."""
+        """`current`: returns when this node knows all metadata; raises AdminRequestFailed."""
         self._view = view
         self._calls = calls
         self._coordinators = coordinators
@@ -78,7 +78,7 @@ class TransactionGroupAdministration:
         }
 
     async def run(self, operation: str, args: Mapping[str, Any]) -> dict[str, Any]:
-        """Raises AdminError."""
+        """Raises AdminRequestFailed."""
         return await self._operations[operation](args)
 
     # ---------------------------------------------------------------- a batch
@@ -89,7 +89,7 @@ class TransactionGroupAdministration:
             str(args["name"]), _batch(args), _run(args), str(args.get("query") or ""),
             DEFAULT_TIMEOUT_MS if timeout_ms is None else int(timeout_ms), once=bool(args.get("once")),
         )  # fmt: skip
-        answer = await self._ask(command.writer, command, Opened)
+        answer = await self._ask(command.writer, command, WriterOpened)
         return {
             "already_done": answer.already_done,
             "last_committed": _committed(answer.closed),
@@ -121,7 +121,7 @@ class TransactionGroupAdministration:
         row = await self._row_of(str(args["name"]))
         try:
             await self._ask(row.name, ForgetWriter(row.name), WriterForgotten)
-        except AdminError as error:
+        except AdminRequestFailed as error:
             if error.code != "not-found":
                 raise
         return {"last_committed": _committed(row.closed)}
@@ -144,7 +144,7 @@ class TransactionGroupAdministration:
         try:
             return await self._coordinators.group_of(writer)
         except TransactionFailed as error:
-            raise AdminError("unavailable", error.detail) from error
+            raise AdminRequestFailed("unavailable", error.detail) from error
 
     # ---------------------------------------------------------------- what is shown
 
@@ -172,7 +172,9 @@ class TransactionGroupAdministration:
             group = await self._coordinator_of(name)
             rows = await self._writers(group, ListWriters(name, after_member=after_member))
         if not rows:
-            raise AdminError("not-found", f"no coordinator knows a writer {name!r}; `holdfast txn groups` shows them")
+            raise AdminRequestFailed(
+                "not-found", f"no coordinator knows a writer {name!r}; `holdfast txn groups` shows them"
+            )
         return rows[0]
 
     async def _writers(self, group: int, question: ListWriters) -> list[WriterRow]:
@@ -225,20 +227,22 @@ def _committed(closed: int) -> int | None:
 def _batch(args: Mapping[str, Any]) -> int:
     batch = args.get("batch")
     if not isinstance(batch, int) or not 0 <= batch < 1 << 63:
-        raise AdminError("invalid-argument", f"batch: must be a number from 0 on, not {batch!r}")
+        raise AdminRequestFailed("invalid-argument", f"batch: must be a number from 0 on, not {batch!r}")
     return batch
 
 
 def _run(args: Mapping[str, Any]) -> str:
     run = args.get("run")
     if not isinstance(run, str) or not run:
-        raise AdminError("invalid-argument", "run: must be a text, drawn anew at each start of the writer")
+        raise AdminRequestFailed("invalid-argument", "run: must be a text, drawn anew at each start of the writer")
     return run
 
 
-def _refused(writer: str, answer: object) -> AdminError:
+def _refused(writer: str, answer: object) -> AdminRequestFailed:
     if isinstance(answer, Declined):
-        return AdminError(_CODES[answer.code], answer.detail)
+        return AdminRequestFailed(_CODES[answer.code], answer.detail)
     # Even if it is not known whether it was done: who asks again finds done what was.
     detail = answer.detail if isinstance(answer, Failed) else f"it answered {answer}"
-    return AdminError("unavailable", f"the coordinator of writer {writer!r} could not be asked: {detail}; try again")
+    return AdminRequestFailed(
+        "unavailable", f"the coordinator of writer {writer!r} could not be asked: {detail}; try again"
+    )

@@ -15,9 +15,9 @@ from typing import Any
 
 from cluster.metadata import INTERNAL_PREFIX, MetadataView
 from holdfast import protocol
-from node.admin.errors import AdminError
+from node.admin.errors import AdminRequestFailed
 from node.coordinator.commands import Decided, Declined
-from node.coordinator.queries import LIST_LIMIT, Abort, AskOutcome, IdList, IdRow, ListIds, Outcome
+from node.coordinator.queries import LIST_LIMIT, Abort, AskOutcome, IdList, IdRow, ListIds, TransactionOutcome
 from node.partition.api import Failed
 from node.partition.transactions.queries import ListTransactions, OpenTransactionRow, OpenTransactions
 from node.transactions.coordinators import Calls, Coordinators
@@ -48,7 +48,7 @@ class TransactionAdministration:
         current: Callable[[], Awaitable[None]],
         leader_of: Callable[[int], int | None],
     ) -> None:
-        """`current`: returns when this node knows all metadata; raises AdminError."""
+        """`current`: returns when this node knows all metadata; raises AdminRequestFailed."""
         self._view = view
         self._leader_of = leader_of
         self._calls = calls
@@ -62,7 +62,7 @@ class TransactionAdministration:
         }
 
     async def run(self, operation: str, args: Mapping[str, Any]) -> dict[str, Any]:
-        """Raises AdminError."""
+        """Raises AdminRequestFailed."""
         await self._current()
         return await self._operations[operation](args)
 
@@ -91,7 +91,7 @@ class TransactionAdministration:
         answer = await self._calls.ask_until(group, Abort(name), ASK_WITHIN_S)
         if isinstance(answer, Declined):
             code = "not-found" if answer.code == "unknown-id" else "not-allowed"
-            raise AdminError(code, f"nothing was aborted: {answer.detail}")
+            raise AdminRequestFailed(code, f"nothing was aborted: {answer.detail}")
         if not isinstance(answer, Decided):
             raise _unasked(f"the coordinator of {name!r}", answer)
         return await self._describe(args)
@@ -103,7 +103,7 @@ class TransactionAdministration:
         try:
             return await self._coordinators.group_of(name)
         except TransactionFailed as error:
-            raise AdminError("unavailable", error.detail) from error
+            raise AdminRequestFailed("unavailable", error.detail) from error
 
     async def _find(self, name: str, group: int) -> IdRow:
         rows = await self._ids(group, ListIds(name))
@@ -129,7 +129,7 @@ class TransactionAdministration:
         margin_ms = args.get("margin_ms")
         margin_ms = MARGIN_MS if margin_ms is None else margin_ms
         if margin_ms < 0:
-            raise AdminError("invalid-argument", f"margin_ms: is 0 or more, not {margin_ms}")
+            raise AdminRequestFailed("invalid-argument", f"margin_ms: is 0 or more, not {margin_ms}")
         if not self._coordinators.groups():
             return {"transactions": []}
         at_once = asyncio.Semaphore(ASKED_AT_ONCE)
@@ -177,7 +177,7 @@ class TransactionAdministration:
         """A coordinator that cannot be asked may be the very reason."""
         async with at_once:
             answer = await self._calls.ask(row.coordinator, AskOutcome(row.producer_id, row.epoch))
-        if not isinstance(answer, Outcome):
+        if not isinstance(answer, TransactionOutcome):
             return "cannot be asked"
         return {True: "committed", False: "aborted", None: "not decided"}[answer.committed]
 
@@ -217,12 +217,14 @@ def _offset(offset: int) -> str | None:
     return f"{offset:0{protocol.OFFSET_DIGITS}x}" if offset >= 0 else None
 
 
-def _unknown(name: str) -> AdminError:
-    return AdminError("not-found", f"no coordinator knows a transactional id {name!r}; `holdfast txn list` shows them")
+def _unknown(name: str) -> AdminRequestFailed:
+    return AdminRequestFailed(
+        "not-found", f"no coordinator knows a transactional id {name!r}; `holdfast txn list` shows them"
+    )
 
 
-def _unasked(what: str, answer: object) -> AdminError:
+def _unasked(what: str, answer: object) -> AdminRequestFailed:
     if isinstance(answer, Failed) and answer.kind == "unknown":
-        return AdminError("unknown", f"{what} was asked, and did not answer: {answer.detail}")
+        return AdminRequestFailed("unknown", f"{what} was asked, and did not answer: {answer.detail}")
     detail = answer.detail if isinstance(answer, Failed) else f"it answered {answer}"
-    return AdminError("unavailable", f"{what} could not be asked: {detail}; try again")
+    return AdminRequestFailed("unavailable", f"{what} could not be asked: {detail}; try again")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from node.coordinator.commands import Decided, Declined, LastEnd, Registered
 from node.coordinator.state import TransactionalId, how_it_ended
-from node.coordinator.transitions import State
+from node.coordinator.transitions import TransactionState
 
 
 def goes_on(one: TransactionalId, last: LastEnd) -> bool:
@@ -32,7 +32,7 @@ def ended(one: TransactionalId) -> Declined:
     """The present transaction is decided already."""
     if one.how == "fenced":
         return Declined("fenced", f"another holder wants {one.name!r}: the transaction is being aborted")
-    last = LastEnd(one.producer_id, one.epoch, one.state is State.PREPARE_COMMIT, one.how)
+    last = LastEnd(one.producer_id, one.epoch, one.state is TransactionState.PREPARE_COMMIT, one.how)
     return over(one.name, last)
 
 

@@ -14,9 +14,9 @@ from node.coordinator.groups.commands import (
     GroupCommand,
     GroupDecided,
     Joined,
-    Opened,
     Prepared,
     WriterForgotten,
+    WriterOpened,
 )
 
 MAX_ID_CHARACTERS = 256
@@ -89,7 +89,7 @@ class Expire(msgspec.Struct, frozen=True, array_like=True, tag=55):
     gone: NodeStart | None = None
 
 
-class Fence(msgspec.Struct, frozen=True, array_like=True, tag=60):
+class FenceTransaction(msgspec.Struct, frozen=True, array_like=True, tag=60):
     """A partition has waited for the end of this transaction for longer than its time, or the start of a node that it
     is held at is `gone`, and nothing has begun it here: it is over, before it begins late."""
 
@@ -106,7 +106,7 @@ class ForgetIdle(msgspec.Struct, frozen=True, array_like=True, tag=56):
     timestamp_ms: int = 0
 
 
-Command = Register | AddPartitions | EndTransaction | Complete | Expire | Fence | ForgetIdle | GroupCommand
+Command = Register | AddPartitions | EndTransaction | Complete | Expire | FenceTransaction | ForgetIdle | GroupCommand
 
 # ---------------------------------------------------------------- answers
 
@@ -181,7 +181,7 @@ class Forgotten(msgspec.Struct, frozen=True, array_like=True, tag=65):
     writers: list[str] = []  # of groups
 
 
-GroupResult = Opened | Joined | Prepared | GroupDecided | WriterForgotten
+GroupResult = WriterOpened | Joined | Prepared | GroupDecided | WriterForgotten
 Result = Registered | Added | Decided | Declined | Forgotten | GroupResult
 
 _ENCODER = msgspec.msgpack.Encoder()

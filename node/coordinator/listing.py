@@ -5,7 +5,7 @@ from __future__ import annotations
 from node.coordinator.machine import CoordinatorMachine
 from node.coordinator.queries import LIST_LIMIT, IdList, IdRow, ListIds
 from node.coordinator.state import TransactionalId
-from node.coordinator.transitions import DECIDED, State
+from node.coordinator.transitions import DECIDED, TransactionState
 
 
 def list_ids(machine: CoordinatorMachine, question: ListIds, now_ms: int) -> IdList:
@@ -19,7 +19,7 @@ def list_ids(machine: CoordinatorMachine, question: ListIds, now_ms: int) -> IdL
 
 
 def _row(machine: CoordinatorMachine, one: TransactionalId, now_ms: int) -> IdRow:
-    under_way = one.state is State.ONGOING or one.state in DECIDED
+    under_way = one.state is TransactionState.ONGOING or one.state in DECIDED
     open_ms = machine.lived_ms(now_ms) - one.started_ms if under_way else -1
     return IdRow(
         one.name, one.state.name.lower(), one.producer_id, one.epoch, one.timeout_ms, open_ms, list(one.groups),

@@ -17,7 +17,7 @@ themselves; all of them must agree on what was decided. The rules never broken:
 | EndTransaction            | as asked; the next epoch  | decided as asked             | the decision, or `ended`   |
 | Complete                  | `ended`                   | `ended`                      | complete; the next epoch   |
 | Expire                    | `ended`                   | it aborts, if it is time, or its node is gone | the decision |
-| Fence                     | aborted; the next epoch   | `ended`                      | `ended`                    |
+| FenceTransaction          | aborted; the next epoch   | `ended`                      | `ended`                    |
 
 All with the present pair; with the pair before, EndTransaction hears how that one ended (a lost answer), and everything
 else is `fenced`, or `ended` if nobody else has come since. The pair to go on with is for the holder alone: who was
@@ -50,7 +50,7 @@ from node.coordinator.commands import (
     Declined,
     EndTransaction,
     Expire,
-    Fence,
+    FenceTransaction,
     ForgetIdle,
     Forgotten,
     How,
@@ -62,7 +62,8 @@ from node.coordinator.commands import (
 from node.coordinator.groups.commands import MEMBER_PREFIX, SERIALS, member_id, member_name
 from node.coordinator.groups.writers import Writers
 from node.coordinator.state import LAYOUT, NEVER, CoordinatorState, TransactionalId
-from node.coordinator.transitions import DECIDED, IDLE, State, check
+from node.coordinator.transitions import DECIDED, IDLE, TransactionState, check
+from node.partition.machine import WrongCheckpoint
 
 MAX_TIMEOUT_MS = 15 * 60 * 1000
 """The longest that a transaction may ask for: so long, committed readers may have to wait for it (Kafka's default)."""
@@ -87,10 +88,6 @@ MAX_GROUP = (1 << 31) - 1
 """So that a producer id fits 63 bits."""
 
 
-class WrongCheckpoint(ValueError):
-    """A checkpoint that this program cannot read."""
-
-
 class CoordinatorMachine:
     def __init__(self, group: int, *, epochs: int = EPOCHS) -> None:
         """`group`: the Raft group of this coordinator. `epochs`: of one producer id; less in tests."""
@@ -108,7 +105,7 @@ class CoordinatorMachine:
             EndTransaction: self._end,
             Complete: self._complete,
             Expire: self._expire,
-            Fence: self._fence,
+            FenceTransaction: self._fence,
             ForgetIdle: self._forget_idle,
             **self.writers.handlers,
         }
@@ -129,7 +126,7 @@ class CoordinatorMachine:
         return [one for one in self._under_way.values() if one.state in DECIDED]
 
     def ongoing(self) -> list[TransactionalId]:
-        return [one for one in self._under_way.values() if one.state is State.ONGOING]
+        return [one for one in self._under_way.values() if one.state is TransactionState.ONGOING]
 
     def overdue(self, now_ms: int) -> list[TransactionalId]:
         """By the clock of the leader: what an `Expire` that is proposed now would end. The time of a member of a group
@@ -167,14 +164,14 @@ class CoordinatorMachine:
         or it is over, and each partition of it has its marker: one that waits all the same has forgotten the end, and
         what it has open came again, or it was never told here of that partition, and then nothing there was committed.
         None: it is not decided, or is the next one of an id: of that its holder may have been told, and a partition
-        may have begun it while the coordinator's note is on its way (`Fence`)."""
+        may have begun it while the coordinator's note is on its way (`FenceTransaction`)."""
         one = self._by_producer.get(producer_id)
         if one is None:
             return False
         if one.pair == (producer_id, epoch):
             if one.state in DECIDED:
-                return one.state is State.PREPARE_COMMIT
-            return None if one.state is State.ONGOING or not one.writer else False
+                return one.state is TransactionState.PREPARE_COMMIT
+            return None if one.state is TransactionState.ONGOING or not one.writer else False
         return None if one.state in DECIDED and self.following(one.pair) == (producer_id, epoch) else False
 
     # ------------------------------------------------------------ apply
@@ -214,13 +211,13 @@ class CoordinatorMachine:
             # It came late, and was answered.
             detail = f"this holder of {one.name!r} has used it since: whoever comes again is another holder"
             return Declined("invalid", detail)
-        if one.state is State.ONGOING:
+        if one.state is TransactionState.ONGOING:
             self._decide(one, commit=False, how="fenced")
         if one.state in DECIDED:
             return Declined("busy", f"the last transaction of {one.name!r} is being ended; try again")
         if not (one.fresh and one.holder == command.holder):
             self._next_epoch(one)
-            one.state = check(one.state, State.EMPTY)
+            one.state = check(one.state, TransactionState.EMPTY)
             one.registered_since = True
         if one.holder != command.holder:
             one.before, one.former = one.last, one.holder
@@ -247,13 +244,13 @@ class CoordinatorMachine:
             return ended(one)
         if not command.groups or min(command.groups) <= 0:
             return Declined("invalid", f"no partitions to add: {command.groups}")
-        known = set(one.groups) if one.state is State.ONGOING else set()
+        known = set(one.groups) if one.state is TransactionState.ONGOING else set()
         fresh = [group for group in dict.fromkeys(command.groups) if group not in known]
         if len(known) + len(fresh) > MAX_PARTITIONS:
             return Declined("too-many", f"a transaction writes to at most {MAX_PARTITIONS} partitions")
-        if one.state is not State.ONGOING:
+        if one.state is not TransactionState.ONGOING:
             one.groups, one.started_ms = [], self.state.lived_ms
-        one.state = check(one.state, State.ONGOING)
+        one.state = check(one.state, TransactionState.ONGOING)
         self._under_way[one.name] = one
         one.groups += fresh
         one.fresh, one.touched_ms = False, self.state.lived_ms
@@ -273,9 +270,9 @@ class CoordinatorMachine:
             return Declined("forgotten", f"{found.detail}; how it ended is not remembered")
         if found.state in IDLE:
             return self._end_empty(found, commit=command.commit, how="client")
-        if found.state is State.ONGOING:
+        if found.state is TransactionState.ONGOING:
             self._decide(found, commit=command.commit, how="operator" if command.by_operator else "client")
-        if (found.state is State.PREPARE_COMMIT) != command.commit:
+        if (found.state is TransactionState.PREPARE_COMMIT) != command.commit:
             return ended(found)
         return Decided(command.commit, False, found.how, *found.pair)
 
@@ -284,7 +281,7 @@ class CoordinatorMachine:
         again, would end the next transaction."""
         one.last = LastEnd(one.producer_id, one.epoch, commit, how)
         one.registered_since = False
-        one.state = check(one.state, State.EMPTY)
+        one.state = check(one.state, TransactionState.EMPTY)
         one.fresh, one.touched_ms = False, self.state.lived_ms
         self._next_epoch(one)
         return Decided(commit, True, how, *one.pair)
@@ -310,8 +307,8 @@ class CoordinatorMachine:
         one = self._ids.get(command.transactional_id)
         if one is None or one.pair != _pair(command) or one.state not in DECIDED:
             return Declined("ended", f"no transaction {_pair(command)} of {command.transactional_id!r} is being ended")
-        committed = one.state is State.PREPARE_COMMIT
-        one.state = check(one.state, State.COMPLETE_COMMIT if committed else State.COMPLETE_ABORT)
+        committed = one.state is TransactionState.PREPARE_COMMIT
+        one.state = check(one.state, TransactionState.COMPLETE_COMMIT if committed else TransactionState.COMPLETE_ABORT)
         if one.writer:
             self._drop(one)
             self.writers.completed(member_id(*one.pair))
@@ -331,13 +328,13 @@ class CoordinatorMachine:
         if one.writer:
             return Declined("ended", f"the time of {one.name!r} is that of its group")
         is_gone = command.gone is not None and one.at == command.gone
-        if one.state is State.ONGOING and (is_gone or one.deadline_ms <= self.state.lived_ms):
+        if one.state is TransactionState.ONGOING and (is_gone or one.deadline_ms <= self.state.lived_ms):
             self._decide(one, commit=False, how="node" if is_gone else "timeout")
         if one.state in DECIDED:
-            return Decided(one.state is State.PREPARE_COMMIT, False, one.how, *one.pair)
+            return Decided(one.state is TransactionState.PREPARE_COMMIT, False, one.how, *one.pair)
         return Declined("ended", f"nothing of {one.name!r} is overdue, or held at a node that is gone")
 
-    def _fence(self, command: Fence) -> Result:
+    def _fence(self, command: FenceTransaction) -> Result:
         one = self._present(command)
         if isinstance(one, Declined):
             return one
@@ -351,7 +348,7 @@ class CoordinatorMachine:
         before = self.state.lived_ms - FORGET_MS
         idle = [one for one in self._ids.values() if one.state in IDLE and one.touched_ms < before and not one.writer]
         for one in idle:
-            check(one.state, State.DEAD)
+            check(one.state, TransactionState.DEAD)
             del self._ids[one.name]
         if idle:
             self._index_producers()
@@ -380,7 +377,7 @@ class CoordinatorMachine:
         one = self._ids.get(member_name(member))
         if one is None:
             return False
-        if one.state is State.ONGOING:
+        if one.state is TransactionState.ONGOING:
             self._decide(one, commit=commit, how=how)
         if one.state not in DECIDED:
             self._drop(one)  # it has written nothing: there is nobody to tell
@@ -395,7 +392,9 @@ class CoordinatorMachine:
 
     # ------------------------------------------------------------ steps
 
-    def _present(self, command: AddPartitions | EndTransaction | Expire | Fence) -> TransactionalId | Declined:
+    def _present(
+        self, command: AddPartitions | EndTransaction | Expire | FenceTransaction
+    ) -> TransactionalId | Declined:
         """The id, if the command speaks of its present transaction."""
         one = self._ids.get(command.transactional_id)
         if one is None and command.transactional_id.startswith(MEMBER_PREFIX):
@@ -413,7 +412,7 @@ class CoordinatorMachine:
         )
 
     def _decide(self, one: TransactionalId, *, commit: bool, how: How) -> None:
-        one.state = check(one.state, State.PREPARE_COMMIT if commit else State.PREPARE_ABORT)
+        one.state = check(one.state, TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT)
         one.how, one.touched_ms = how, self.state.lived_ms
 
     def _next_epoch(self, one: TransactionalId) -> None:
@@ -465,5 +464,5 @@ def _has_lost(one: TransactionalId, pair: tuple[int, int] | None) -> bool:
     return one.pair == pair or over
 
 
-def _pair(command: AddPartitions | EndTransaction | Complete | Expire | Fence) -> tuple[int, int]:
+def _pair(command: AddPartitions | EndTransaction | Complete | Expire | FenceTransaction) -> tuple[int, int]:
     return command.producer_id, command.epoch

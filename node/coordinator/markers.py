@@ -19,7 +19,7 @@ from typing import Any
 
 from cluster.crash_points import crash_point
 from node.coordinator.state import TransactionalId
-from node.coordinator.transitions import DECIDED, State
+from node.coordinator.transitions import DECIDED, TransactionState
 from node.partition.api import Failed
 from node.partition.transactions.queries import WriteMarker
 from node.partition.transactions.transaction_state import TransactionDone
@@ -59,7 +59,7 @@ class MarkerSender:
         if one is None or one.state not in DECIDED or one.pair in self._sending:
             return
         pair = one.pair
-        question = WriteMarker(*pair, one.state is State.PREPARE_COMMIT, term)
+        question = WriteMarker(*pair, one.state is TransactionState.PREPARE_COMMIT, term)
         task = asyncio.ensure_future(self._send_all(name, tuple(one.groups), question))
         self._sending[pair] = task
         task.add_done_callback(lambda done: self._sent(pair, done))

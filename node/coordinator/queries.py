@@ -16,7 +16,7 @@ from node.coordinator.commands import (
     Register,
     Registered,
 )
-from node.coordinator.groups.commands import AbortGroup, CommitGroup, ForgetWriter, JoinGroup, OpenGroup, Prepare
+from node.coordinator.groups.commands import AbortGroup, CommitGroup, ForgetWriter, JoinGroup, OpenGroup, PrepareMember
 from node.coordinator.groups.queries import ListWriters, Renewed, RenewLeases, WriterList
 
 LIST_LIMIT = 500
@@ -32,7 +32,7 @@ class AskOutcome(msgspec.Struct, frozen=True, array_like=True, tag=57):
     overdue: bool = False
 
 
-class Outcome(msgspec.Struct, frozen=True, array_like=True, tag=66):
+class TransactionOutcome(msgspec.Struct, frozen=True, array_like=True, tag=66):
     """None: it is not decided. `coordinator_epoch`: the term of the leader that says so. `soon`: ask again soon, since
     the node that it is held at is not heard now, and may be gone."""
 
@@ -115,7 +115,9 @@ class Abort(msgspec.Struct, frozen=True, array_like=True, tag=59):
     transactional_id: str
 
 
-GroupQuestion = OpenGroup | JoinGroup | Prepare | CommitGroup | AbortGroup | ForgetWriter | RenewLeases | ListWriters
+GroupQuestion = (
+    OpenGroup | JoinGroup | PrepareMember | CommitGroup | AbortGroup | ForgetWriter | RenewLeases | ListWriters
+)
 CoordinatorQuestion = (
     Register
     | AddPartitions
@@ -128,9 +130,11 @@ CoordinatorQuestion = (
     | Abort
     | GroupQuestion
 )
-CoordinatorAnswer = Registered | Added | Decided | Declined | Outcome | IdList | GroupResult | Renewed | WriterList
+CoordinatorAnswer = (
+    Registered | Added | Decided | Declined | TransactionOutcome | IdList | GroupResult | Renewed | WriterList
+)
 
 __all__ = [
     "Abort", "AskLost", "AskOutcome", "AwaitEnd", "CoordinatorAnswer", "CoordinatorQuestion", "DecideTransaction",
-    "GroupQuestion", "How", "IdList", "IdRow", "ListIds", "Lost", "NoteAndEnd", "Outcome",
+    "GroupQuestion", "How", "IdList", "IdRow", "ListIds", "Lost", "NoteAndEnd", "TransactionOutcome",
 ]  # fmt: skip

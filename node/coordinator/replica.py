@@ -26,7 +26,7 @@ from node.coordinator.commands import (
     Decided,
     Declined,
     EndTransaction,
-    Fence,
+    FenceTransaction,
     ForgetIdle,
     Forgotten,
     Register,
@@ -51,9 +51,9 @@ from node.coordinator.queries import (
     ListIds,
     NoteAndEnd,
 )
-from node.coordinator.queries import Outcome as TransactionOutcome
+from node.coordinator.queries import TransactionOutcome as TransactionOutcome
 from node.coordinator.state import TransactionalId
-from node.coordinator.transitions import DECIDED, State
+from node.coordinator.transitions import DECIDED, TransactionState
 from node.coordinator.waiters import Waiters
 from node.partition.api import Failed, FailureKind
 from node.partition.raft_group import GroupLike, confirm_leadership, propose
@@ -240,7 +240,7 @@ class CoordinatorReplica:
                 one = self._machine.get(name)
                 if one is None:
                     return Declined("unknown-id", f"{name!r} is not known here")
-                if one.state is not State.ONGOING:
+                if one.state is not TransactionState.ONGOING:
                     return Declined("ended", f"{name!r} has no transaction open")
                 return await self._end(EndTransaction(name, *one.pair, commit=False, by_operator=True))
         answer: CoordinatorAnswer | Failed = await self._desk.answer(question)
@@ -261,7 +261,7 @@ class CoordinatorReplica:
         name, at = unbegun.name, unbegun.at
         is_gone = at is not None and bool(await self._gone.among({at}, self.group))
         if is_gone or question.overdue:
-            fenced = await self.propose(Fence(name, *pair, gone=at if is_gone else None), "fence")
+            fenced = await self.propose(FenceTransaction(name, *pair, gone=at if is_gone else None), "fence")
             failed = fenced if isinstance(fenced, Failed) else None
         is_lost = at is not None and self._gone.is_lost(at.node)
         return failed or TransactionOutcome(self._machine.outcome(*pair), self.group.term, is_lost)
@@ -342,7 +342,7 @@ class CoordinatorReplica:
         one = self._machine.get(name)
         if one is None or one.pair != pair or one.state not in DECIDED:
             return None
-        return Decided(one.state is State.PREPARE_COMMIT, False, one.how, *pair)
+        return Decided(one.state is TransactionState.PREPARE_COMMIT, False, one.how, *pair)
 
     async def _propose(
         self, command: Register | AddPartitions | EndTransaction, note: AddPartitions | None = None

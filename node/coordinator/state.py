@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from node.coordinator.commands import How, LastEnd, NodeStart
-from node.coordinator.groups.writers import Writer
-from node.coordinator.transitions import State
+from node.coordinator.groups.writers import WriterRecord
+from node.coordinator.transitions import TransactionState
 
 LAYOUT = 1
 
@@ -21,7 +21,7 @@ class TransactionalId(msgspec.Struct, array_like=True):
     epoch: int  # of the transaction under way, or of the next one
     holder: str
     timeout_ms: int
-    state: State = State.EMPTY
+    state: TransactionState = TransactionState.EMPTY
     groups: list[int] = []  # partitions of the transaction under way, in the order in which they were added
     started_ms: int = NEVER  # in lived time, as `touched_ms`
     touched_ms: int = 0
@@ -57,7 +57,7 @@ class CoordinatorState(msgspec.Struct, array_like=True):
     lived_ms: int = 0  # time that passed from entry to entry: what expires goes by it
     serial: int = 0  # producer ids given out
     ids: list[TransactionalId] = []  # by name; filled for a checkpoint only
-    writers: list[Writer] = []  # of groups, likewise
+    writers: list[WriterRecord] = []  # of groups, likewise
     spare: list[tuple[int, int]] = []  # (producer id, epoch) of members to come
 
 

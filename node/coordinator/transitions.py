@@ -11,7 +11,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 
-class State(IntEnum):
+class TransactionState(IntEnum):
     EMPTY = 0
     ONGOING = 1
     PREPARE_COMMIT = 2  # decided: it commits, whatever happens from now on
@@ -22,21 +22,39 @@ class State(IntEnum):
     PREPARE_EPOCH_FENCE = 7
 
 
-_PREDECESSORS: dict[State, frozenset[State]] = {
-    State.EMPTY: frozenset({State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT}),
-    State.ONGOING: frozenset({State.ONGOING, State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT}),
-    State.PREPARE_COMMIT: frozenset({State.ONGOING}),
-    State.PREPARE_ABORT: frozenset({State.ONGOING, State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT}),
-    State.COMPLETE_COMMIT: frozenset({State.PREPARE_COMMIT}),
-    State.COMPLETE_ABORT: frozenset({State.PREPARE_ABORT}),
-    State.DEAD: frozenset({State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT}),
-    State.PREPARE_EPOCH_FENCE: frozenset(),
+_PREDECESSORS: dict[TransactionState, frozenset[TransactionState]] = {
+    TransactionState.EMPTY: frozenset(
+        {TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT}
+    ),
+    TransactionState.ONGOING: frozenset(
+        {
+            TransactionState.ONGOING,
+            TransactionState.EMPTY,
+            TransactionState.COMPLETE_COMMIT,
+            TransactionState.COMPLETE_ABORT,
+        }
+    ),
+    TransactionState.PREPARE_COMMIT: frozenset({TransactionState.ONGOING}),
+    TransactionState.PREPARE_ABORT: frozenset(
+        {
+            TransactionState.ONGOING,
+            TransactionState.EMPTY,
+            TransactionState.COMPLETE_COMMIT,
+            TransactionState.COMPLETE_ABORT,
+        }
+    ),
+    TransactionState.COMPLETE_COMMIT: frozenset({TransactionState.PREPARE_COMMIT}),
+    TransactionState.COMPLETE_ABORT: frozenset({TransactionState.PREPARE_ABORT}),
+    TransactionState.DEAD: frozenset(
+        {TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT}
+    ),
+    TransactionState.PREPARE_EPOCH_FENCE: frozenset(),
 }
 
-IDLE = frozenset({State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT})
+IDLE = frozenset({TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT})
 """No transaction is under way."""
 
-DECIDED = frozenset({State.PREPARE_COMMIT, State.PREPARE_ABORT})
+DECIDED = frozenset({TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT})
 """The markers are under way."""
 
 
@@ -44,7 +62,7 @@ class IllegalTransition(AssertionError):
     """A defect of the coordinator: what it was about to do cannot follow what it has done."""
 
 
-def check(before: State, after: State) -> State:
+def check(before: TransactionState, after: TransactionState) -> TransactionState:
     """`after`. Raises IllegalTransition."""
     if before not in _PREDECESSORS[after]:
         raise IllegalTransition(f"{after.name} cannot follow {before.name}")

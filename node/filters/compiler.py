@@ -31,11 +31,11 @@ from node.filters.syntax_tree import (
     Any,
     AtOffset,
     AtTime,
-    Call,
     Compare,
     Exists,
     Field,
     FilterError,
+    FunctionCall,
     In,
     IsNull,
     Like,
@@ -197,16 +197,16 @@ class _Compiler:
                 return self._constant(value)
             case Field(section, name):
                 return _DELIVERY[name] if section == "d" else f"f{self._slots[node]}"
-            case Call("UTC", _):
+            case FunctionCall("UTC", _):
                 return "now_ms"
-            case Call(name, arguments):
+            case FunctionCall(name, arguments):
                 function = self._constant(functions.FUNCTIONS[name])
                 return f"{function}({', '.join(map(self._value, arguments))})"
         raise AssertionError(f"no value: {node!r}")
 
     def _name(self, node: Node) -> str:
         """Like `_value`, but a name, that may be mentioned twice."""
-        if isinstance(node, Call) or (isinstance(node, Field) and node.section == "d"):
+        if isinstance(node, FunctionCall) or (isinstance(node, Field) and node.section == "d"):
             return self._variable(node, lambda: self._value(node))
         return self._value(node)
 

@@ -21,12 +21,12 @@ from node.filters.syntax_tree import (
     CONDITIONS,
     All,
     Any,
-    Call,
     Compare,
     Comparison,
     Exists,
     Field,
     FilterError,
+    FunctionCall,
     In,
     IsNull,
     Like,
@@ -195,14 +195,16 @@ class _Parser:
         left = self._product()
         while self._is("+", "-"):
             token = self._take()
-            left = _folded(Call(token.text, (_operand(left, token), _operand(self._product(), token)), token.at))
+            left = _folded(
+                FunctionCall(token.text, (_operand(left, token), _operand(self._product(), token)), token.at)
+            )
         return left
 
     def _product(self) -> Node:
         left = self._signed()
         while self._is("*", "/", "%"):
             token = self._take()
-            left = _folded(Call(token.text, (_operand(left, token), _operand(self._signed(), token)), token.at))
+            left = _folded(FunctionCall(token.text, (_operand(left, token), _operand(self._signed(), token)), token.at))
         return left
 
     def _signed(self) -> Node:
@@ -212,7 +214,7 @@ class _Parser:
         self._deeper()
         part = _operand(self._signed(), token)
         self._nesting -= 1
-        return _folded(Call("neg" if token.text == "-" else "pos", (part,), token.at))
+        return _folded(FunctionCall("neg" if token.text == "-" else "pos", (part,), token.at))
 
     def _primary(self) -> Node:
         token = self._take()
@@ -262,10 +264,10 @@ class _Parser:
             raise FilterError(f"{token.text} takes {wanted} arguments, not {len(arguments)}", token.at)
         if token.text == "DATE" and isinstance(arguments[0], Literal) and date_ms(arguments[0].value) is None:
             raise FilterError("DATE takes an ISO 8601 date or time: DATE('2026-11-20T10:00:00Z')", token.at)
-        return _folded(Call(token.text, tuple(arguments), token.at))
+        return _folded(FunctionCall(token.text, tuple(arguments), token.at))
 
 
-def _folded(call: Call) -> Node:
+def _folded(call: FunctionCall) -> Node:
     """What constants come to, if they come to something; so a time may be written DATE('...') - 60000."""
     values = [argument.value for argument in call.arguments if isinstance(argument, Literal)]
     if call.name == "UTC" or len(values) < len(call.arguments):
@@ -282,7 +284,7 @@ def _truth(node: Node, at: int) -> Node:
             return node
         case Field(section, name) if section not in ("d", "b") and name != vocabulary.GROUP_KEY:
             return node
-        case Literal() | Field() | Call():
+        case Literal() | Field() | FunctionCall():
             raise FilterError("a condition is expected here; compare the value with something", node.at or at)
     return node
 
@@ -321,7 +323,7 @@ def children(node: Node) -> tuple[Node, ...]:
             return (part,)
         case In(item, options):
             return (item, *options)
-        case Call(_, arguments):
+        case FunctionCall(_, arguments):
             return arguments
         case _:
             return ()

@@ -27,11 +27,11 @@ from node.filters.syntax_tree import (
     Any,
     AtOffset,
     AtTime,
-    Call,
     Compare,
     Comparison,
     Field,
     FilterError,
+    FunctionCall,
     In,
     Like,
     Literal,
@@ -102,7 +102,7 @@ def placed(node: Node) -> Node:
             return Not(placed(part))
         case Like(item, _, _):
             return replace(node, item=placed(item))
-        case Call(_, arguments, _):
+        case FunctionCall(_, arguments, _):
             return replace(node, arguments=tuple(map(placed, arguments)))
         case _:
             return node

@@ -32,7 +32,7 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class FunctionCall:
     """A function, an arithmetic operator (`+`, `-`, `*`, `/`, `%`) or a sign (`neg`, `pos`)."""
 
     name: str
@@ -102,7 +102,7 @@ class AtTime:
     time_ms: int | float
 
 
-Node = Literal | Field | Call | Compare | All | Any | Not | In | Like | IsNull | Exists | AtOffset | AtTime
+Node = Literal | Field | FunctionCall | Compare | All | Any | Not | In | Like | IsNull | Exists | AtOffset | AtTime
 
 CONDITIONS = (Compare, All, Any, Not, In, Like, IsNull, Exists, AtOffset, AtTime)
 """What is true, false or unknown by its nature."""

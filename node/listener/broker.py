@@ -99,12 +99,12 @@ class Broker(Protocol):
         ...
 
     async def admin(self, operation: str, args: Mapping[str, Any]) -> dict[str, Any]:
-        """Run "log.create" and the like (`holdfast.protocol`). Raises AdminError."""
+        """Run "log.create" and the like (`holdfast.protocol`). Raises AdminRequestFailed."""
         ...
 
     async def note_position(self, args: Mapping[str, Any]) -> tuple[StagedPosition, dict[str, Any]]:
         """What "group.commit" with these arguments means to a transaction that it is part of, and its answer. Raises
-        AdminError."""
+        AdminRequestFailed."""
         ...
 
     async def current(self) -> bool:

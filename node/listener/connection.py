@@ -47,7 +47,7 @@ from node.listener.counters import Counters
 from node.listener.endpoint import Endpoint
 from node.listener.limits.accounts import Accounts, Budget
 from node.listener.limits.event_queue import DROPPED_A_TURN, EventQueue
-from node.listener.limits.intake import Intake
+from node.listener.limits.intake import ConnectionInput
 from node.listener.limits.outlet import Outlet
 from node.listener.limits.turns import Turns
 from node.listener.log_limiter import LogLimiter
@@ -129,7 +129,7 @@ class Connection(asyncio.Protocol):
             max_links=config.max_links_per_connection,
             mechanisms=self.visitor.mechanisms,
         )
-        self.intake = Intake(self, listener, Budget(listener.accounts, config.held_bytes))
+        self.intake = ConnectionInput(self, listener, Budget(listener.accounts, config.held_bytes))
         self.outlet = Outlet(self, listener)
 
     # ------------------------------------------------------------------------------------------------- socket

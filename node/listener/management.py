@@ -42,7 +42,7 @@ from holdfast.amqp import (
 )
 from holdfast.amqp.encoding.counting import count_values
 from holdfast.amqp.errors import DECODE_ERROR, INVALID_FIELD, RESOURCE_LIMIT_EXCEEDED, Error
-from node.admin.errors import AdminError
+from node.admin.errors import AdminRequestFailed
 from node.listener import errors
 from node.listener.attach import permissions
 from node.listener.attach.link_plan import Plan
@@ -105,9 +105,11 @@ def shown(said: Any) -> str:
 def _text(properties: Mapping[str, Any], key: str) -> str:
     value = properties.get(key)
     if value == "":
-        raise AdminError("invalid-argument", f"application property {key!r} is empty; say what is meant")
+        raise AdminRequestFailed("invalid-argument", f"application property {key!r} is empty; say what is meant")
     if not isinstance(value, str) or not value:
-        raise AdminError("invalid-argument", f"application property {key!r} must be a string; see the protocol's page")
+        raise AdminRequestFailed(
+            "invalid-argument", f"application property {key!r} must be a string; see the protocol's page"
+        )
     return str(value)
 
 
@@ -116,28 +118,32 @@ def _read_arguments(body: Any, allowed: frozenset[str]) -> dict[str, Any]:
     if value in (None, b"", {}, []):
         return {}
     if not isinstance(value, dict):
-        raise AdminError("invalid-argument", "the body must be an amqp-value map of arguments")
+        raise AdminRequestFailed("invalid-argument", "the body must be an amqp-value map of arguments")
     unknown = sorted(str(key) for key in value if key not in allowed)
     if unknown:
         known = ", ".join(sorted(allowed)) or "none"
         text = f"unknown argument {', '.join(unknown)[:SHOWN_CHARACTERS]}; known: {known}"
-        raise AdminError("invalid-argument", text)
+        raise AdminRequestFailed("invalid-argument", text)
     for key, argument in value.items():
         if key in protocol.TEXT_ARGUMENTS:
             if argument is not None and not isinstance(argument, str):
-                raise AdminError(
+                raise AdminRequestFailed(
                     "invalid-argument", f"argument {key!r} must be a string or null, not {shown(argument)}"
                 )
         elif key in protocol.LIST_ARGUMENTS:
             if not isinstance(argument, list) or not all(isinstance(item, str) for item in argument):
-                raise AdminError(
+                raise AdminRequestFailed(
                     "invalid-argument", f"argument {key!r} must be a list of strings, not {shown(argument)}"
                 )
         elif key in protocol.FLAG_ARGUMENTS:
             if not isinstance(argument, bool):
-                raise AdminError("invalid-argument", f"argument {key!r} must be a boolean, not {shown(argument)}")
+                raise AdminRequestFailed(
+                    "invalid-argument", f"argument {key!r} must be a boolean, not {shown(argument)}"
+                )
         elif argument is not None and (isinstance(argument, bool) or not isinstance(argument, int)):
-            raise AdminError("invalid-argument", f"argument {key!r} must be an integer or null, not {shown(argument)}")
+            raise AdminRequestFailed(
+                "invalid-argument", f"argument {key!r} must be an integer or null, not {shown(argument)}"
+            )
     return {str(key): _plain(argument) for key, argument in value.items()}
 
 
@@ -151,13 +157,13 @@ def _plain(argument: Any) -> str | int | bool | list[str] | None:
 
 
 def read_request(message: Message) -> Request:
-    """Raises AdminError: the request is understood well enough to be answered, and wrong."""
+    """Raises AdminRequestFailed: the request is understood well enough to be answered, and wrong."""
     properties = message.application_properties
     kind, operation = _text(properties, protocol.TYPE), _text(properties, protocol.OPERATION)
     rule = protocol.REQUESTS.get((kind.lower(), operation.lower()))
     if rule is None:
         known = ", ".join(f"{a} {b}" for a, b in sorted(protocol.REQUESTS))
-        raise AdminError("not-implemented", f"no operation {shown(operation)} on {shown(kind)}; known: {known}")
+        raise AdminRequestFailed("not-implemented", f"no operation {shown(operation)} on {shown(kind)}; known: {known}")
     needs_name, allowed, success = rule
     arguments = _read_arguments(message.body, allowed)
     if needs_name:
@@ -198,7 +204,7 @@ def write_answer(correlation: Any, status: int, description: str, body: Mapping[
     )
 
 
-def write_failure(correlation: Any, error: AdminError) -> bytes:
+def write_failure(correlation: Any, error: AdminRequestFailed) -> bytes:
     status, _ = protocol.STATUS_OF_ERROR.get(error.code, (500, False))
     return write_answer(correlation, status, error.message, {}, error.code)
 
@@ -276,24 +282,26 @@ class Management(Endpoint):
                 body = await (self._run(request) if own is None else self._note(request, own))
             self._write_down(request, "done")
             return write_answer(correlation, request.success, "OK", body)
-        except AdminError as problem:
+        except AdminRequestFailed as problem:
             failure = problem
             self._write_down(request, problem.code)
         except TimeoutError:
             text = f"no answer from the cluster within {REQUEST_TIMEOUT_S:g} s; look whether it was done"
-            failure = AdminError("unknown", text)
+            failure = AdminRequestFailed("unknown", text)
         except Unencodable as problem:
             log.error("an answer of %s cannot be written: %s", self.plan.address, problem)
-            failure = AdminError("internal-error", f"done, but unspeakable: {problem}")
+            failure = AdminRequestFailed("internal-error", f"done, but unspeakable: {problem}")
         except Exception:
             # Whatever went wrong in the node, the client waits for an answer, and other requests go on.
             log.exception("a management request failed")
-            failure = AdminError("internal-error", "the node failed; see its log")
-        failure = AdminError(failure.code, failure.message[:FAILURE_CHARACTERS])
+            failure = AdminRequestFailed("internal-error", "the node failed; see its log")
+        failure = AdminRequestFailed(failure.code, failure.message[:FAILURE_CHARACTERS])
         broker = self.host.broker
         if failure.code in PASSING and broker.is_cut_off:
             why = errors.why_cut_off(broker.out_of_touch)
-            failure = AdminError(failure.code, why if failure.code == "unavailable" else f"{failure.message}; {why}")
+            failure = AdminRequestFailed(
+                failure.code, why if failure.code == "unavailable" else f"{failure.message}; {why}"
+            )
         if own is not None:
             own.refuse(f"a request under it failed: {failure.message}")
         return write_failure(correlation, failure)
@@ -305,7 +313,7 @@ class Management(Endpoint):
             return  # everybody may change their own
         for need in permissions.needs_of_request(request.operation, request.arguments):
             if not self.host.visitor.may(need):
-                raise AdminError("not-authorized", self.host.visitor.refusal(need).description or "")
+                raise AdminRequestFailed("not-authorized", self.host.visitor.refusal(need).description or "")
 
     async def _run(self, request: Request) -> dict[str, Any]:
         if request.operation == "user.whoami":
@@ -329,10 +337,12 @@ class Management(Endpoint):
         if request.operation != "group.commit":
             what = request.operation.replace(".", " ")
             text = f"{what} cannot be part of a transaction, only group commit can: send it without one"
-            raise AdminError("not-allowed", text)
+            raise AdminRequestFailed("not-allowed", text)
         position, body = await self.host.broker.note_position(request.arguments)
         if not own.stage(position):
-            raise AdminError("not-allowed", "the transaction moves too many positions: commit, and begin another one")
+            raise AdminRequestFailed(
+                "not-allowed", "the transaction moves too many positions: commit, and begin another one"
+            )
         return body
 
     @property

@@ -5,10 +5,10 @@ asked and never in between; `health` says what is wrong; `draining` empties a no
 """
 
 from node.admin.draining import Drain
-from node.monitoring.health import Check, Health, StartupState
+from node.monitoring.health import Health, HealthCheck, StartupState
 from node.monitoring.http_server import MonitoringServer
 from node.monitoring.loop_watch import LoopWatch
 from node.monitoring.metrics import Metrics
 from node.monitoring.node_parts import NodeParts
 
-__all__ = ["Check", "Drain", "Health", "LoopWatch", "Metrics", "MonitoringServer", "NodeParts", "StartupState"]
+__all__ = ["Drain", "Health", "HealthCheck", "LoopWatch", "Metrics", "MonitoringServer", "NodeParts", "StartupState"]

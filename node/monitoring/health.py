@@ -25,7 +25,7 @@ behind, and a thousand entries are a fraction of a second."""
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class HealthCheck:
     name: str
     ok: bool
     detail: str
@@ -37,11 +37,11 @@ class StartupState:
     def __init__(self, waiting_for: Callable[[], str]) -> None:
         self._waiting_for = waiting_for
 
-    def live(self, now_s: float) -> list[Check]:
-        return [Check("loop", True, "turns")]
+    def live(self, now_s: float) -> list[HealthCheck]:
+        return [HealthCheck("loop", True, "turns")]
 
-    def ready(self, now_s: float) -> list[Check]:
-        return [*self.live(now_s), Check("discovery", False, f"waits for {self._waiting_for()}")]
+    def ready(self, now_s: float) -> list[HealthCheck]:
+        return [*self.live(now_s), HealthCheck("discovery", False, f"waits for {self._waiting_for()}")]
 
 
 class Health:
@@ -50,40 +50,40 @@ class Health:
         self.registered = False
         self.serving = False
 
-    def live(self, now_s: float) -> list[Check]:
+    def live(self, now_s: float) -> list[HealthCheck]:
         started_s = self._parts.loop.turn_started_s
         took_s = 0.0 if started_s is None else now_s - started_s
         stuck = took_s > TURN_STUCK_S
         detail = f"a turn runs for {took_s:.0f} s: the disk does not answer" if stuck else "turns"
-        return [Check("loop", not stuck, detail)]
+        return [HealthCheck("loop", not stuck, detail)]
 
-    def ready(self, now_s: float) -> list[Check]:
+    def ready(self, now_s: float) -> list[HealthCheck]:
         parts = self._parts
         leader = parts.metadata.leader
         lost = parts.partitions_without_leader()
         return [
             *self.live(now_s),
-            Check("serving", self.serving, "listens" if self.serving else "starts or stops"),
-            Check(
+            HealthCheck("serving", self.serving, "listens" if self.serving else "starts or stops"),
+            HealthCheck(
                 "registered", self.registered,
                 "the cluster knows this node" if self.registered
                 else "not registered yet: a majority of the nodes must be up",
             ),
-            Check(
+            HealthCheck(
                 "metadata", parts.reachable(leader),
                 f"led by node {leader}" if parts.reachable(leader)
                 else "no leader: a majority of the nodes must be up and reach each other",
             ),
-            Check(
+            HealthCheck(
                 "partitions", not lost,
                 "all have a leader" if not lost else f"{len(lost)} without a leader: {', '.join(lost[:NAMED])}",
             ),
-            Check(
+            HealthCheck(
                 "clock", not parts.clock.is_off,
                 f"{parts.clock.offset_ms() / 1000:+.1f} s from the cluster's time"
                 + (": correct this node's clock; it leads nothing meanwhile" if parts.clock.is_off else ""),
             ),
-            Check(
+            HealthCheck(
                 "groups", not parts.multiraft.quarantined,
                 "all sound" if not parts.multiraft.quarantined
                 else "in quarantine: " + ", ".join(
@@ -91,14 +91,14 @@ class Health:
                     for number in sorted(parts.multiraft.quarantined)[:NAMED]
                 ) + ": `holdfast node status` says why, docs/operations.md what to do",
             ),
-            Check("draining", not parts.drain.active, "being emptied" if parts.drain.active else "no"),
+            HealthCheck("draining", not parts.drain.active, "being emptied" if parts.drain.active else "no"),
         ]  # fmt: skip
 
-    def room(self) -> Check:
+    def room(self) -> HealthCheck:
         """Whether the disk has room for events. It says nothing of readiness: a node that is full serves readers, and
         those who shorten retention."""
         full = self._parts.replicas.full
-        return Check("disk", full is None, "has room" if full is None else full.detail)
+        return HealthCheck("disk", full is None, "has room" if full is None else full.detail)
 
     def status(self, now_s: float) -> dict[str, Any]:
         """The node's own word on itself, for `holdfast node status` and `node health`."""

@@ -15,8 +15,8 @@ import logging
 import time
 from collections.abc import Sequence
 
-from node.config import Address
-from node.monitoring.health import Check, Health, StartupState
+from node.config import HostAndPort
+from node.monitoring.health import Health, HealthCheck, StartupState
 from node.monitoring.metrics import CONTENT_TYPE, Metrics
 
 log = logging.getLogger("holdfast.monitoring")
@@ -52,7 +52,7 @@ class MonitoringServer:
         sockets = self._server.sockets if self._server is not None else ()
         return [socket.getsockname()[:2] for socket in sockets]
 
-    async def start(self, address: Address) -> None:
+    async def start(self, address: HostAndPort) -> None:
         """Raises OSError when the address cannot be had."""
         self._server = await asyncio.start_server(self._accept, address.host, address.port, limit=MAX_HEAD_BYTES)
 
@@ -117,7 +117,7 @@ class MonitoringServer:
                 return 404, PLAIN, b"there are /metrics, /health/live and /health/ready\n"
 
 
-def _checked(checks: Sequence[Check]) -> tuple[int, str, bytes]:
+def _checked(checks: Sequence[HealthCheck]) -> tuple[int, str, bytes]:
     fine = all(check.ok for check in checks)
     document = {"ok": fine, "checks": [{"name": c.name, "ok": c.ok, "detail": c.detail} for c in checks]}
     return (200 if fine else 503), JSON, json.dumps(document).encode() + b"\n"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cluster.metadata import MetadataView
-from cluster.raft import METADATA_GROUP, Group, MultiRaft
+from cluster.raft import METADATA_GROUP, MultiRaft, RaftGroup
 from cluster.rpc import PeerNetwork
 from node.admin.draining import Drain
 from node.cluster_clock import ClusterClock
@@ -27,7 +27,7 @@ class NodeParts:
     watch: LoopWatch
     disk: Store
     view: MetadataView
-    metadata: Group
+    metadata: RaftGroup
     replicas: ReplicaManager
     network: PeerNetwork
     drain: Drain
@@ -54,7 +54,7 @@ class NodeParts:
             if not self.reachable(self.replicas.leader_of(partition.group))
         ]
 
-    def followers(self, group: Group) -> dict[int, tuple[bool, int]]:
+    def followers(self, group: RaftGroup) -> dict[int, tuple[bool, int]]:
         """Of a group led here: member -> (up, entries it lacks of what is committed)."""
         commit = group.commit_index
         return {

@@ -23,7 +23,7 @@ LINES_PER_S = 100
 """Of refusals. What is administered is written always."""
 
 
-class Audit:
+class AuditLog:
     def __init__(self, path: str = "", most_bytes: int = MOST_BYTES, now_s: Callable[[], float] = time.time) -> None:
         self._path = Path(path) if path else None
         self._half = most_bytes // 2

@@ -20,11 +20,11 @@ from typing import Any, Literal
 from scramp import ScramException
 from scramp.core import CBindData
 
-from holdfast.amqp.framing.sasl import SYS_TEMP, Denied, Mechanism, OneStep
+from holdfast.amqp.framing.sasl import SYS_TEMP, LoginDenied, Mechanism, OneStep
 from node.security import mechanisms
-from node.security.audit import Audit
+from node.security.audit import AuditLog
 from node.security.authorisation import NoAccess, Policy
-from node.security.mechanisms import Credentials, External, Plain, Scram, Token
+from node.security.mechanisms import BearerToken, Credentials, External, Plain, Scram
 from node.security.principal import ANONYMOUS, Principal
 from node.security.tls import ServerTls
 from node.security.tokens import TokenVerifier
@@ -58,7 +58,7 @@ class LoginThreads:
 
     async def run(self, work: Callable[[], object]) -> object:
         if self._under_way >= WAITING:
-            return Denied("too many logins are under way", SYS_TEMP)
+            return LoginDenied("too many logins are under way", SYS_TEMP)
         self._under_way += 1
         try:
             return await asyncio.get_running_loop().run_in_executor(self._pool, work)
@@ -79,11 +79,11 @@ class Gate:
         plain_without_tls: bool = False,
         tls: ServerTls | None = None,
         tokens: TokenVerifier | None = None,
-        audit: Audit | None = None,
+        audit: AuditLog | None = None,
         threads: LoginThreads | None = None,
     ) -> None:
         self.policy = policy or Policy(NoAccess())
-        self.audit = audit or Audit()
+        self.audit = audit or AuditLog()
         self._anonymous = anonymous == "always" or (anonymous == "loopback" and is_loopback(bind_host))
         self._plain_without_tls = plain_without_tls
         self._tls = tls
@@ -152,7 +152,7 @@ def _scram(name: str, credentials: Credentials, binding: bytes | None, refused: 
 
 
 def _token(name: str, verifier: TokenVerifier, refused: mechanisms.Refused) -> Mechanism:
-    return lambda: Token(name, verifier, refused)
+    return lambda: BearerToken(name, verifier, refused)
 
 
 def is_loopback(host: str) -> bool:

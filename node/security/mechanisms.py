@@ -18,7 +18,7 @@ from typing import Any
 from scramp import ScramException, ScramMechanism
 
 from cluster.metadata import ScramKeys, UserRecord
-from holdfast.amqp.framing.sasl import Accepted, Answer, Challenge, Denied, Later
+from holdfast.amqp.framing.sasl import Answer, Challenge, LoginAccepted, LoginDenied, LoginLater
 from node.security.principal import Principal
 from node.security.tokens import TokenRefused, TokenVerifier
 
@@ -72,18 +72,18 @@ class Plain:
         if acting_as not in (b"", name):
             return self._deny(user, "wants to act as another user")
         keys, known = self._credentials.keys(user, "sha256")
-        return Later(lambda: self._checked(user, password, keys, known))
+        return LoginLater(lambda: self._checked(user, password, keys, known))
 
     def _checked(self, user: str, password: bytes, keys: ScramKeys, known: bool) -> Answer:
         salted = hashlib.pbkdf2_hmac("sha256", password, keys.salt, keys.iterations)
         stored = hashlib.sha256(hmac.digest(salted, b"Client Key", "sha256")).digest()
         if not hmac.compare_digest(stored, keys.stored_key) or not known:
             return self._deny(user, "a wrong password" if known else "there is no such user")
-        return Accepted(Principal(user, "PLAIN"))
+        return LoginAccepted(Principal(user, "PLAIN"))
 
-    def _deny(self, user: str, why: str) -> Denied:
+    def _deny(self, user: str, why: str) -> LoginDenied:
         self._refused(user, "PLAIN", why)
-        return Denied(f"{user!r}, {why}")
+        return LoginDenied(f"{user!r}, {why}")
 
 
 class Scram:
@@ -107,7 +107,7 @@ class Scram:
     def respond(self, data: bytes) -> Answer:
         stage = self._scram.stage
         if stage is not None and stage >= 4:
-            return Accepted(Principal(self._user, self._name))  # the client has heard our proof
+            return LoginAccepted(Principal(self._user, self._name))  # the client has heard our proof
         try:
             text = data.decode()
             if stage is None:
@@ -120,9 +120,9 @@ class Scram:
         except (ScramException, UnicodeDecodeError) as error:
             return self._deny(str(error) if self._known or stage is None else "there is no such user")
 
-    def _deny(self, why: str) -> Denied:
+    def _deny(self, why: str) -> LoginDenied:
         self._refused(self._user, self._name, why)
-        return Denied(f"{self._user!r}, {why}")
+        return LoginDenied(f"{self._user!r}, {why}")
 
 
 class External:
@@ -135,18 +135,18 @@ class External:
     def respond(self, data: bytes) -> Answer:
         if data not in (b"", self._subject.encode()):
             self._refused(self._subject, "EXTERNAL", "wants to act as another user")
-            return Denied(f"the certificate of {self._subject!r} is not of whom it wants to act as")
-        return Accepted(Principal(self._subject, "EXTERNAL"))
+            return LoginDenied(f"the certificate of {self._subject!r} is not of whom it wants to act as")
+        return LoginAccepted(Principal(self._subject, "EXTERNAL"))
 
 
-class Token:
+class BearerToken:
     """XOAUTH2 and OAUTHBEARER: they differ in a header, and in how a refusal is explained."""
 
     def __init__(self, name: str, verifier: TokenVerifier, refused: Refused) -> None:
         self._name = name
         self._verifier = verifier
         self._refused = refused
-        self._over: Denied | None = None
+        self._over: LoginDenied | None = None
 
     def respond(self, data: bytes) -> Answer:
         if self._over is not None:
@@ -156,16 +156,16 @@ class Token:
         kind, _, token = bearer.partition(b" ")
         if kind.lower() != b"bearer" or not token or not token.isascii():
             return self._deny("no bearer token in the message")
-        return Later(lambda: self._checked(token.decode()))
+        return LoginLater(lambda: self._checked(token.decode()))
 
     def _checked(self, token: str) -> Answer:
         try:
-            return Accepted(self._verifier.verify(token, self._name))
+            return LoginAccepted(self._verifier.verify(token, self._name))
         except TokenRefused as error:
             return self._deny(str(error))
 
     def _deny(self, why: str) -> Answer:
         self._refused("", self._name, why)
-        self._over = Denied(f"its token, {why}")
+        self._over = LoginDenied(f"its token, {why}")
         status = "invalid_token" if self._name == "OAUTHBEARER" else "401"
         return Challenge(json.dumps({"status": status, "schemes": "bearer"}).encode())

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from cluster.metadata import ADMIN_ROLE, CommandProposer, MetadataView, Refusal, ScramKeys, put_user
 from node.admin.access import SECRET_BYTES, keys_from
-from node.admin.errors import AdminError
+from node.admin.errors import AdminRequestFailed
 from node.config import ConfigError
 
 log = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ def first_user_of(path: str) -> FirstUser | None:
         raise ConfigError(f"{where} names no user; write it with `holdfast user keys NAME`")
     try:
         return FirstUser(told["name"], keys_from(told))
-    except AdminError as error:
+    except AdminRequestFailed as error:
         raise ConfigError(f"{where}: {error}; write it with `holdfast user keys NAME`") from error
 
 
@@ -66,7 +66,7 @@ async def have_first_user(
             if view.users:
                 return
             await _add(user, proposer)
-        except AdminError as error:
+        except AdminRequestFailed as error:
             if error.code not in PASSING:
                 log.error("security.first_user_file: the cluster refuses %r, nobody can log in: %s", user.name, error)
                 return
@@ -80,4 +80,4 @@ async def _add(user: FirstUser, proposer: CommandProposer) -> None:
     if not isinstance(result, Refusal):
         log.info("the cluster's first user is %r, an administrator", user.name)
     elif result.code != "already-exists":
-        raise AdminError(result.code, result.message)
+        raise AdminRequestFailed(result.code, result.message)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from cluster.metadata import MetadataView
 from cluster.rpc import CertificateFault, PeerTls
 from node.config import ClusterSection, ConfigError, ListenerSection, SecuritySection, TokenSection
-from node.security.audit import Audit
+from node.security.audit import AuditLog
 from node.security.authorisation import Policy
 from node.security.gate import Gate, LoginThreads
 from node.security.tls import Certificate, CertificateError, ServerTls, TlsFiles
@@ -19,7 +19,7 @@ class Gates:
         self.first_user = first_user_of(section.first_user_file)
         never_open = section.anonymous == "never" or self.first_user is not None
         self._policy = Policy(view, section.administrators, never_open=never_open)
-        self._audit = Audit(section.audit_file, section.audit_bytes)
+        self._audit = AuditLog(section.audit_file, section.audit_bytes)
         self._threads = LoginThreads()
         self._tokens = None if section.token is None else TokenVerifier(token_rules(section.token))
 

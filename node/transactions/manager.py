@@ -19,9 +19,9 @@ from typing import Any
 from node.coordinator.commands import NodeStart
 from node.transactions.coordinators import Calls, Coordinators
 from node.transactions.errors import TransactionFailed
-from node.transactions.member import Leases, MemberProducer, MemberTerms
+from node.transactions.member import LeaseRenewer, MemberProducer, MemberTerms
 from node.transactions.producer import TransactionalProducer
-from node.transactions.transaction import Transaction
+from node.transactions.transaction import HeldTransaction
 
 log = logging.getLogger("holdfast.transactions")
 
@@ -50,7 +50,7 @@ class TransactionManager:
         self._spare_numbers: deque[int] = deque()  # of ids that were given up, to be registered anew; the oldest first
         self._held: dict[str, tuple[TransactionalProducer, Callable[[str], None]]] = {}  # named ones
         self._ending: set[asyncio.Task[None]] = set()
-        self.leases = Leases(calls)
+        self.leases = LeaseRenewer(calls)
 
     # ------------------------------------------------------------ ids that a client names
 
@@ -107,18 +107,18 @@ class TransactionManager:
 
     # ------------------------------------------------------------ transactions
 
-    async def begin(self, producer: TransactionalProducer) -> Transaction:
+    async def begin(self, producer: TransactionalProducer) -> HeldTransaction:
         """Raises TransactionFailed."""
-        return Transaction(self.calls, producer, await producer.ready())
+        return HeldTransaction(self.calls, producer, await producer.ready())
 
     # ------------------------------------------------------------ ids that nobody names
 
-    async def begin_anonymous(self, timeout_ms: int) -> Transaction:
+    async def begin_anonymous(self, timeout_ms: int) -> HeldTransaction:
         """Raises TransactionFailed."""
         free = self._free.get(timeout_ms, [])
         producer = free.pop() if free else await self._own(timeout_ms)
         assert producer.pair is not None
-        return Transaction(self.calls, producer, producer.pair)
+        return HeldTransaction(self.calls, producer, producer.pair)
 
     async def _own(self, timeout_ms: int) -> TransactionalProducer:
         number = self._number()
@@ -146,11 +146,11 @@ class TransactionManager:
             raise TransactionFailed("too-many", f"{MAX_OWN} transactions are open at this node: end some of them")
         return self._spare_numbers.popleft()
 
-    def give_back(self, transaction: Transaction) -> None:
+    def give_back(self, transaction: HeldTransaction) -> None:
         """It has ended, and nobody named its id."""
         self._soon(self._give_back(transaction))
 
-    async def _give_back(self, transaction: Transaction) -> None:
+    async def _give_back(self, transaction: HeldTransaction) -> None:
         producer = transaction.producer
         try:
             pair = await producer.ready()

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from node.coordinator.commands import Decided, EndTransaction
-from node.coordinator.groups.commands import Joined, JoinGroup, Prepare, Prepared, member_name
+from node.coordinator.groups.commands import Joined, JoinGroup, Prepared, PrepareMember, member_name
 from node.coordinator.groups.queries import Renewed, RenewLeases
 from node.partition.api import Failed
 from node.transactions.coordinators import Calls
@@ -75,7 +75,7 @@ class MemberProducer(TransactionalProducer):
     async def end(self, pair: tuple[int, int], *, commit: bool, groups: Collection[int] = ()) -> Decided | Prepared:
         """To be noted as prepared, or to be aborted. Asks until it is known. Raises TransactionFailed."""
         self._end_asked = True
-        question: Any = Prepare(self.member) if commit else EndTransaction(self.name, *pair, commit=False)
+        question: Any = PrepareMember(self.member) if commit else EndTransaction(self.name, *pair, commit=False)
         while True:
             answer = await self._calls.ask_until(self.group, question, END_ATTEMPT_S)
             if isinstance(answer, Prepared | Decided):
@@ -98,7 +98,7 @@ class _Lease:
     due: bool = False  # its client was heard of since the coordinator was told last
 
 
-class Leases:
+class LeaseRenewer:
     """Of the members that are held at this node: renewed while their clients are heard of."""
 
     def __init__(self, calls: Calls) -> None:

@@ -11,8 +11,8 @@ The partition's begin goes in front of the first events, in one round of replica
 note goes with the end, in one round with the decision; one that lasts longer is noted before (`NOTE_AFTER_S`), so that
 its time runs out there, and whoever takes its id ends it. So a partition may hold events of a transaction that
 the coordinator has not heard of, when this node dies or the id has another holder: then it asks by itself, and what
-never began at the coordinator never may (`Fence`). That takes the transaction's time, which for members of groups is
-hours, while their leases are short; so members write nothing before both have confirmed.
+never began at the coordinator never may (`FenceTransaction`). That takes the transaction's time, which for members of
+groups is hours, while their leases are short; so members write nothing before both have confirmed.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ NOTE_AFTER_S = 1.0
 takes over its id, or looks for it, finds nothing meanwhile; partitions ask about it later than that, by themselves."""
 
 
-class State(Enum):
+class HoldState(Enum):
     OPEN = auto()
     ENDING = auto()  # its end was asked for
     ENDED = auto()
@@ -61,14 +61,14 @@ class StagedPosition:
     position: int
 
 
-class Transaction:
+class HeldTransaction:
     answers_early = False
     """Its end is answered when it is decided, before committed readers see it."""
 
     def __init__(self, calls: Calls, producer: TransactionalProducer, pair: tuple[int, int]) -> None:
         self.producer = producer
         self.pair = pair
-        self.state = State.OPEN
+        self.state = HoldState.OPEN
         self.rollback_only = ""
         """Why it can only be rolled back; "": it can be committed."""
         self._calls = calls
@@ -215,7 +215,7 @@ class Transaction:
         try:
             await self._roll_back()
         finally:
-            self.state = State.ENDED
+            self.state = HoldState.ENDED
 
     async def commit(self, positions: Iterable[StagedPosition] = ()) -> None:
         """All of it counts, or will in a moment in partitions that are down. Raises TransactionFailed: nothing of it
@@ -235,7 +235,7 @@ class Transaction:
                 await self._decide(commit=True)
             crash_point("manager-after-end")
         finally:
-            self.state = State.ENDED
+            self.state = HoldState.ENDED
 
     @property
     def _must_be_told(self) -> bool:
@@ -252,9 +252,9 @@ class Transaction:
                     raise
 
     def _end_begins(self) -> bool:
-        if self.state is not State.OPEN:
+        if self.state is not HoldState.OPEN:
             return False
-        self.state = State.ENDING
+        self.state = HoldState.ENDING
         return True
 
     async def _decide(self, *, commit: bool) -> None:

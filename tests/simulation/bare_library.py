@@ -16,7 +16,7 @@ from pysyncobj import syncobj as library
 from pysyncobj.journal import MemoryJournal
 from pysyncobj.transport import Transport
 
-from cluster.raft.pysyncobj.core import GroupMember
+from cluster.raft.pysyncobj.core import RaftMember
 from cluster.raft.pysyncobj.private_names import set_clock
 from tests.simulation.world.disk import SimDisk
 
@@ -46,7 +46,7 @@ class RawTransport(Transport):
         super().__init__(None, None, ())
         self._node = node
 
-    def send(self, node: GroupMember, message: dict[str, Any]) -> bool:
+    def send(self, node: RaftMember, message: dict[str, Any]) -> bool:
         schedule = self._node.schedule
         schedule.trace(f"{self._node.id} -> {node.id}: {message}")
         schedule.links[self._node.id, node.id].send(pickle.dumps(message))
@@ -68,8 +68,8 @@ class RawObject(SyncObj):
             logCompactionMinEntries=10**12,
             logCompactionMinTime=10**12,
         )
-        others = [GroupMember(peer) for peer in node.schedule.node_ids if peer != node.id]
-        super().__init__(GroupMember(node.id), others, configuration, transport=transport)
+        others = [RaftMember(peer) for peer in node.schedule.node_ids if peer != node.id]
+        super().__init__(RaftMember(node.id), others, configuration, transport=transport)
 
     def _SyncObj__doApplyCommand(self, command: bytes) -> None:
         index = self.raftLastApplied + 1
@@ -105,7 +105,7 @@ class RawNode:
         self.object = RawObject(self, self._transport)
         for peer in self.schedule.node_ids:
             if peer != self.id and self.schedule.links[self.id, peer].is_up:
-                self._transport._onNodeConnected(GroupMember(peer))
+                self._transport._onNodeConnected(RaftMember(peer))
         self._tick_later(self._life)
 
     def _enter(self) -> None:
@@ -152,12 +152,12 @@ class RawNode:
             self._held.append((sender, frame))
             return
         self._enter()
-        self._transport._onMessageReceived(GroupMember(sender), pickle.loads(frame))
+        self._transport._onMessageReceived(RaftMember(sender), pickle.loads(frame))
         self._observe()
 
     def link_changed(self, peer: int, *, up: bool) -> None:
         notify = self._transport._onNodeConnected if up else self._transport._onNodeDisconnected
-        notify(GroupMember(peer))
+        notify(RaftMember(peer))
 
     def leads(self, group_id: int) -> bool:
         return self.is_running and self.object._isLeader()

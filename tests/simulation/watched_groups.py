@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from cluster.raft import (
     DiskBatch,
-    Group,
     MultiRaft,
     Outcome,
+    RaftGroup,
     RaftMessage,
     StateMachine,
 )
@@ -58,7 +58,7 @@ class WatchedMultiRaft(MultiRaft):
 
     node: SimNode
 
-    def open_group(self, group_id: int, members: Any, machine: StateMachine, **options: Any) -> Group:
+    def open_group(self, group_id: int, members: Any, machine: StateMachine, **options: Any) -> RaftGroup:
         node = self.node
         judge = node.schedule.judge(group_id, members)
         group = super().open_group(group_id, members, Watched(machine, judge, node.id), **options)
@@ -86,7 +86,7 @@ class WatchedMultiRaft(MultiRaft):
         return group
 
 
-def term_at(group: Group, index: int) -> int | None:
+def term_at(group: RaftGroup, index: int) -> int | None:
     if index > group.last_index:
         return -1
     return group.log_store.term_at(index) if index >= group.first_index else None

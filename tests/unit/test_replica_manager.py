@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from cluster.boot_counters import Start
+from cluster.boot_counters import DirectoryStart
 from cluster.metadata import MetadataMachine, MetadataView, Ok, encode_command, readmit_node, register_node
 from cluster.raft import MultiRaft, stored_groups
 from holdfast.records.codec import Codec
@@ -146,7 +146,7 @@ def test_a_start_of_a_node_has_a_successor_when_the_metadata_know_a_later_one_or
         assert isinstance(result, Ok), result
 
     def starts(boot: int, incarnation: int) -> None:
-        apply(register_node(3, "h:1", {}, incarnation, Start(boot, (boot,))))
+        apply(register_node(3, "h:1", {}, incarnation, DirectoryStart(boot, (boot,))))
 
     def succeeded() -> list[tuple[int, int]]:
         every = [(70, 4), (70, 5), (70, 6), (71, 1), (71, 2)]

@@ -18,7 +18,7 @@ from math import inf
 from cluster.raft.interfaces import NodeId
 from cluster.raft.log.log_store import LogStore
 from cluster.raft.options import RaftOptions
-from cluster.raft.pysyncobj.core import Core, GroupMember
+from cluster.raft.pysyncobj.core import Core, RaftMember
 from cluster.raft.pysyncobj.private_names import LEADER
 
 
@@ -27,7 +27,7 @@ class LeadershipTransfer:
         self,
         core: Core,
         log_store: LogStore,
-        peers: Mapping[NodeId, GroupMember],
+        peers: Mapping[NodeId, RaftMember],
         options: RaftOptions,
         preferred: NodeId | None,
         has_vote: Callable[[NodeId], bool],
@@ -39,7 +39,7 @@ class LeadershipTransfer:
         self._log_store = log_store
         self._options = options
         self._preferred = None if preferred is None else peers.get(preferred)
-        self._target: GroupMember | None = None
+        self._target: RaftMember | None = None
         self._ordered = False
         self._give_up_at = inf
         self._prefer_at = inf
@@ -73,7 +73,7 @@ class LeadershipTransfer:
         if self._preferred is not None and node == self._preferred.id and self._prefer_at < inf:
             self._prefer_at = now + self._patience_s
 
-    def start(self, target: GroupMember, now: float) -> None:
+    def start(self, target: RaftMember, now: float) -> None:
         self._target, self._ordered = target, False
         self._give_up_at = now + self._options.transfer_timeout_s
 

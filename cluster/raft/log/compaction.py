@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from cluster.raft.interfaces import NodeId, StateMachine
 from cluster.raft.log.log_store import LogStore
 from cluster.raft.options import RaftOptions
-from cluster.raft.pysyncobj.core import Core, GroupMember
+from cluster.raft.pysyncobj.core import Core, RaftMember
 from cluster.raft.pysyncobj.private_names import LEADER
 from cluster.raft.replication.step import Stepper
 from cluster.raft.snapshot.sender import SnapshotSender
@@ -34,7 +34,7 @@ class Compaction:
         machine: StateMachine,
         step: Stepper,
         snapshot_sender: SnapshotSender,
-        peers: Mapping[NodeId, GroupMember],
+        peers: Mapping[NodeId, RaftMember],
         options: RaftOptions,
         keep_entries: int | None,
     ) -> None:

@@ -2,7 +2,7 @@
 
 What stays the library's: terms and votes, the reaction to each message, replication progress per member, and
 the commit rule. What is replaced, because it is slow, unsafe or in the way: its timers' randomness, its
-command queue (A13: proposals are appended synchronously by `Group`), apply (it hides index and term, A10-A11,
+command queue (A13: proposals are appended synchronously by `RaftGroup`), apply (it hides index and term, A10-A11,
 L1-L2), sending appends (no window, no way to tell a new entry from a heartbeat, L9-L11), and log compaction
 (L13).
 
@@ -36,7 +36,7 @@ NEVER = 10**12
 
 
 class CoreOwner(Protocol):
-    """What the library's ticks call back into; implemented by `Group`."""
+    """What the library's ticks call back into; implemented by `RaftGroup`."""
 
     def random_timeout(self) -> float: ...
     def apply_committed(self) -> None: ...
@@ -44,14 +44,14 @@ class CoreOwner(Protocol):
     def state_changed(self, old: int, new: int) -> None: ...
 
 
-class GroupMember(Node):
+class RaftMember(Node):
     """A member of the group; the library hashes and compares these often."""
 
     def __init__(self, node_id: NodeId) -> None:
         super().__init__(node_id)
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, GroupMember) and other._id == self._id)
+        return self is other or (isinstance(other, RaftMember) and other._id == self._id)
 
     def __hash__(self) -> int:
         return self._id
@@ -60,7 +60,7 @@ class GroupMember(Node):
         return f"node {self._id}"
 
 
-class MatchIndex(dict[GroupMember, int]):
+class MatchIndex(dict[RaftMember, int]):
     """What each member holds, as the commit rule reads it: nothing, until it holds an entry of the leader's own term.
 
     Only then can the rule commit anything; without this it walks over the whole inherited tail in every tick. What a
@@ -71,21 +71,21 @@ class MatchIndex(dict[GroupMember, int]):
         super().__init__()
         self._own_term_from = 0
 
-        self.counts: Callable[[GroupMember], bool] = _always
+        self.counts: Callable[[RaftMember], bool] = _always
 
     def own_term_begins(self, index: int) -> None:
         self._own_term_from = index
 
-    def __getitem__(self, member: GroupMember) -> int:
+    def __getitem__(self, member: RaftMember) -> int:
         index = super().__getitem__(member)
         return index if index >= self._own_term_from and self.counts(member) else 0
 
-    def __setitem__(self, member: GroupMember, index: int) -> None:
+    def __setitem__(self, member: RaftMember, index: int) -> None:
         """A late answer must not lower it; only a new leadership sets it back to 0."""
         super().__setitem__(member, max(index, self.get(member, 0)) if index else 0)
 
 
-def _always(_: GroupMember) -> bool:
+def _always(_: RaftMember) -> bool:
     return True
 
 
@@ -120,8 +120,8 @@ class Core(SyncObj):
 
     def __init__(
         self,
-        self_member: GroupMember,
-        others: Iterable[GroupMember],
+        self_member: RaftMember,
+        others: Iterable[RaftMember],
         log_store: LogStore,
         transport: Transport,
         owner: CoreOwner,
@@ -146,7 +146,7 @@ class Core(SyncObj):
         return self._SyncObj__raftCurrentTerm
 
     @property
-    def leader(self) -> GroupMember | None:
+    def leader(self) -> RaftMember | None:
         return self._SyncObj__raftLeader
 
     def forget_leader(self) -> None:
@@ -181,7 +181,7 @@ class Core(SyncObj):
         self._SyncObj__setState(FOLLOWER)
         self._SyncObj__raftLeader = None
 
-    def vote_for(self, member: GroupMember) -> None:
+    def vote_for(self, member: RaftMember) -> None:
         """In the present term, in which it leads: nobody else can have this vote."""
         self._SyncObj__setCurrentTerm(self.term, member.id)
 
@@ -216,11 +216,11 @@ class Core(SyncObj):
         self._SyncObj__transferInProgress = False
 
     @property
-    def connected(self) -> set[GroupMember]:
+    def connected(self) -> set[RaftMember]:
         return self._SyncObj__connectedNodes
 
     @property
-    def next_index(self) -> dict[GroupMember, int]:
+    def next_index(self) -> dict[RaftMember, int]:
         return getattr(self, "_SyncObj__raftNextIndex", {})
 
     @property
@@ -229,7 +229,7 @@ class Core(SyncObj):
         return cast(MatchIndex, getattr(self, "_SyncObj__raftMatchIndex", None))
 
     @property
-    def last_response(self) -> dict[GroupMember, float]:
+    def last_response(self) -> dict[RaftMember, float]:
         return getattr(self, "_SyncObj__lastResponseTime", {})
 
     # ---- overrides
@@ -278,7 +278,7 @@ class Core(SyncObj):
         """L13: nothing here may be pickled."""
 
     def _checkCommandsToApply(self) -> None:
-        """A13: there is no queue. `Group.propose` appends to the log store itself."""
+        """A13: there is no queue. `RaftGroup.propose` appends to the log store itself."""
 
     def _applyCommand(self, command: Any, callback: Any, commandType: Any = None) -> None:
         raise InvariantBroken("a command was queued inside pysyncobj; proposals go through Group.propose (A12, A13)")

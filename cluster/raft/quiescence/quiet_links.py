@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from math import inf
 
 from cluster.raft.interfaces import GroupId, NodeId
-from cluster.raft.pysyncobj.core import Core, GroupMember
+from cluster.raft.pysyncobj.core import Core, RaftMember
 from cluster.raft.quiescence.node_heartbeats import NodeHeartbeats
 
 
@@ -29,7 +29,7 @@ class QuietLinks:
         self._heartbeats = heartbeats
         self._quiesce_after_s = quiesce_after_s
         self.core: Core
-        self.peers: Mapping[NodeId, GroupMember]
+        self.peers: Mapping[NodeId, RaftMember]
         self.resume: Callable[[float], None]
         """The leader has to send again: at once."""
         self._asked: dict[NodeId, int] = {}  # the sequence from which answers count

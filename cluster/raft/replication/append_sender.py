@@ -23,7 +23,7 @@ from math import floor, inf
 from cluster.raft.interfaces import NodeId
 from cluster.raft.log.log_store import LogStore
 from cluster.raft.options import RaftOptions
-from cluster.raft.pysyncobj.core import Core, GroupMember
+from cluster.raft.pysyncobj.core import Core, RaftMember
 from cluster.raft.quiescence.quiet_links import QuietLinks
 from cluster.raft.replication.messages import EncodedAppend, OutgoingMessage, Stamp
 from cluster.raft.replication.peer_room import PeerRoom
@@ -34,7 +34,7 @@ from cluster.raft.replication.step import Stepper
 class AppendSender:
     def __init__(
         self,
-        peers: Mapping[NodeId, GroupMember],
+        peers: Mapping[NodeId, RaftMember],
         stamp: Stamp,
         log_store: LogStore,
         core: Core,
@@ -70,7 +70,7 @@ class AppendSender:
         self._step.vote_recovery.begin()
         self._step.progress = {node: Progress(self._options, self._step.next_sequence) for node in self._peers}
 
-    def restart(self, member: GroupMember) -> None:
+    def restart(self, member: RaftMember) -> None:
         """The connection to a follower broke or came back: what was in flight is lost."""
         self._step.progress[member.id].restart(self._step.next_sequence)
         match = self._core.match.get(member, 0)
@@ -138,7 +138,7 @@ class AppendSender:
             self.resume(now)
         self._core.append_time = min(self._heartbeat_at, self._commit_at)
 
-    def _has_all(self, member: GroupMember, progress: Progress) -> bool:
+    def _has_all(self, member: RaftMember, progress: Progress) -> bool:
         """It said so, and nothing is under way to it."""
         settled = not (progress.probing or progress.behind or progress.is_suspected or progress.in_flight_bytes)
         return settled and self._core.match.get(member, 0) == self._log_store.last
@@ -155,7 +155,7 @@ class AppendSender:
     def _send_entries(
         self,
         node: NodeId,
-        member: GroupMember,
+        member: RaftMember,
         progress: Progress,
         built: dict[int, tuple[EncodedAppend, int, int]],
         now: float,
@@ -189,7 +189,7 @@ class AppendSender:
         message = self._stamp.append_entries(core.term, self._next_sequence(), core.commit_index, previous, data, terms)
         return message, len(data), sum(map(len, data))
 
-    def _send_empty(self, node: NodeId, member: GroupMember, *, quiesce: bool = False, now: float = 0.0) -> None:
+    def _send_empty(self, node: NodeId, member: RaftMember, *, quiesce: bool = False, now: float = 0.0) -> None:
         """A heartbeat; one without promise if the follower needs entries that are gone here."""
         start, log_store, core = self._core.next_index[member], self._log_store, self._core
         sequence = self._next_sequence()

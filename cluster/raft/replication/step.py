@@ -38,7 +38,7 @@ from cluster.raft.elections.election import Election
 from cluster.raft.elections.vote_recovery import VoteRecovery
 from cluster.raft.interfaces import NodeId
 from cluster.raft.log.log_store import LogStore
-from cluster.raft.pysyncobj.core import Core, GroupMember
+from cluster.raft.pysyncobj.core import Core, RaftMember
 from cluster.raft.pysyncobj.private_names import CANDIDATE, LEADER
 from cluster.raft.quiescence.quiet_links import QuietLinks
 from cluster.raft.raft_pb2 import AppendEntries, AppendReply, RaftMessage
@@ -56,7 +56,7 @@ class Stepper(Transport):
     def __init__(
         self,
         name: str,
-        members: Mapping[NodeId, GroupMember],
+        members: Mapping[NodeId, RaftMember],
         version: int,
         stamp: Stamp,
         log_store: LogStore,
@@ -87,7 +87,7 @@ class Stepper(Transport):
         self._answering = 0
         self._voters: set[tuple[int, NodeId]] = set()
         self.refused = 0  # messages with values that cannot be
-        self._handlers: dict[str, Callable[[GroupMember, RaftMessage, float], None]] = {
+        self._handlers: dict[str, Callable[[RaftMember, RaftMessage, float], None]] = {
             "append_reply": self._on_append_reply,
             "vote_request": self._on_vote_request,
             "vote_reply": self._on_vote_reply,
@@ -98,7 +98,7 @@ class Stepper(Transport):
 
     # ---- outgoing
 
-    def send(self, node: GroupMember, message: dict[str, Any]) -> bool:
+    def send(self, node: RaftMember, message: dict[str, Any]) -> bool:
         kind = message["type"]
         if kind == "request_vote":
             last = (message["last_log_index"], message["last_log_term"])
@@ -154,7 +154,7 @@ class Stepper(Transport):
             if not self._links.check(sender) and self.core.election_deadline == inf:
                 self.core.election_deadline = now + self._election.random_timeout()
 
-    def _refuse(self, member: GroupMember, fault: str) -> None:
+    def _refuse(self, member: RaftMember, fault: str) -> None:
         self.refused += 1
         if self.refused.bit_count() == 1:  # who does it once may do it at every heartbeat
             log.error(
@@ -163,10 +163,10 @@ class Stepper(Transport):
                 self.name, member, self.refused, fault, member,
             )  # fmt: skip
 
-    def _deliver(self, member: GroupMember, message: dict[str, Any]) -> None:
+    def _deliver(self, member: RaftMember, message: dict[str, Any]) -> None:
         self._onMessageReceived(member, message)
 
-    def _on_append(self, member: GroupMember, message: RaftMessage, entries: Sequence[bytes], now: float) -> None:
+    def _on_append(self, member: RaftMember, message: RaftMessage, entries: Sequence[bytes], now: float) -> None:
         core = self.core
         if message.term < core.term:
             self._emit(member.id, self._stamp.stale_term(core.term))
@@ -185,7 +185,7 @@ class Stepper(Transport):
                 self._snapshot_receiver.wanted(member.id, now)
             self._emit(member.id, self._reply(self._log_store.commit + 1, success=False, reset=False))
 
-    def _verify_own_word(self, member: GroupMember, term: int, body: AppendEntries) -> None:
+    def _verify_own_word(self, member: RaftMember, term: int, body: AppendEntries) -> None:
         """This member told the leader of this very term that it has an entry. Nobody else could have taken it back in
         this term, so who lacks it has lost what it acknowledged, and its vote with it: an older copy of the disk, or a
         disk that lied."""
@@ -201,11 +201,11 @@ class Stepper(Transport):
         )  # fmt: skip
         log_store.lose_vote()
 
-    def _bare(self, member: GroupMember, term: int, commit_index: int, proven: int) -> None:
+    def _bare(self, member: RaftMember, term: int, commit_index: int, proven: int) -> None:
         """A sign of life whose commit index is believed up to `proven` (A3)."""
         self._deliver(member, {"type": "append_entries", "term": term, "commit_index": min(commit_index, proven)})
 
-    def _match(self, member: GroupMember, term: int, body: AppendEntries, entries: Sequence[bytes], now: float) -> None:
+    def _match(self, member: RaftMember, term: int, body: AppendEntries, entries: Sequence[bytes], now: float) -> None:
         log_store = self._log_store
         index, index_term = body.previous_index, body.previous_term
         terms = body.entry_terms
@@ -238,7 +238,7 @@ class Stepper(Transport):
         everything = end == log_store.last == core.commit_index == core.applied_index
         return everything and not log_store.mute and not core.transfer_ordered
 
-    def _regain_vote(self, member: GroupMember, body: AppendEntries, end: int) -> None:
+    def _regain_vote(self, member: RaftMember, body: AppendEntries, end: int) -> None:
         """The leader says from where on nothing matters that this member forgot, and the log matches so far."""
         log_store = self._log_store
         if not log_store.mute or not body.release_index or body.release_mark != self._mark:
@@ -252,7 +252,7 @@ class Stepper(Transport):
     def _has(self, index: int, term: int) -> bool:
         return index <= self._log_store.last and self._log_store.term_at(index) == term
 
-    def _append(self, member: GroupMember, term: int, body: AppendEntries, entries: Sequence[bytes], skip: int) -> None:
+    def _append(self, member: RaftMember, term: int, body: AppendEntries, entries: Sequence[bytes], skip: int) -> None:
         """Deliver what we lack; the library truncates behind the new previous entry (A2)."""
         log_store = self._log_store
         index = body.previous_index + skip
@@ -277,7 +277,7 @@ class Stepper(Transport):
             },
         )
 
-    def _reject(self, member: GroupMember, term: int, body: AppendEntries) -> None:
+    def _reject(self, member: RaftMember, term: int, body: AppendEntries) -> None:
         """The library answers "go back"; it needs no entries for that."""
         if body.previous_index <= self._log_store.commit:
             raise InvariantBroken(
@@ -297,7 +297,7 @@ class Stepper(Transport):
             },
         )
 
-    def _on_append_reply(self, member: GroupMember, message: RaftMessage, now: float) -> None:
+    def _on_append_reply(self, member: RaftMember, message: RaftMessage, now: float) -> None:
         core = self.core
         if message.term != core.term or core.state != LEADER:
             return
@@ -346,14 +346,14 @@ class Stepper(Transport):
         if core.next_index[member] <= self._log_store.last:
             core.append_time = 0.0
 
-    def _forget(self, member: GroupMember, progress: Progress) -> None:
+    def _forget(self, member: RaftMember, progress: Progress) -> None:
         """It lost its memory: nothing that it acknowledged is there."""
         log.warning("%s: %s comes without a memory; it does not count until it has caught up", self.name, member)
         progress.begin_new_life(self.next_sequence)
         self.core.match[member] = 0
         self.core.next_index[member] = self._log_store.last + 1
 
-    def _join_log(self, member: GroupMember, progress: Progress, reply: AppendReply, sent_next: int) -> None:
+    def _join_log(self, member: RaftMember, progress: Progress, reply: AppendReply, sent_next: int) -> None:
         """Where the follower's log may join ours: not below our base; and anew after it installed a snapshot."""
         next_index, base = self.core.next_index, self._log_store.base_index
         if reply.reset:
@@ -371,7 +371,7 @@ class Stepper(Transport):
         core = self.core
         return self.vote_recovery.release(node, core.commit_index, core.noop_index or 0)
 
-    def _on_vote_request(self, member: GroupMember, message: RaftMessage, now: float) -> None:
+    def _on_vote_request(self, member: RaftMember, message: RaftMessage, now: float) -> None:
         core, request = self.core, message.vote_request
         if request.pre:
             if core.state == LEADER:
@@ -400,7 +400,7 @@ class Stepper(Transport):
                 # L7: the library answers once; the answer may have been lost with a connection.
                 self._emit(member.id, self._stamp.vote_reply(message.term, granted=True))
 
-    def _on_vote_reply(self, member: GroupMember, message: RaftMessage, now: float) -> None:
+    def _on_vote_reply(self, member: RaftMember, message: RaftMessage, now: float) -> None:
         if message.vote_reply.pre:
             self._election.pre_vote_reply(member.id, message)
             return
@@ -418,10 +418,10 @@ class Stepper(Transport):
         self._voters = {counted for counted in self._voters if counted[0] == vote[0]} | {vote}
         return False
 
-    def _on_timeout_now(self, member: GroupMember, message: RaftMessage, now: float) -> None:
+    def _on_timeout_now(self, member: RaftMember, message: RaftMessage, now: float) -> None:
         self._deliver(member, {"type": "timeout_now", "term": message.term})
 
-    def _on_resigned(self, member: GroupMember, message: RaftMessage, now: float) -> None:
+    def _on_resigned(self, member: RaftMember, message: RaftMessage, now: float) -> None:
         if message.term == self.core.term and self.core.leader == member:
             self._election.leader_gone(now)
 
@@ -430,7 +430,7 @@ class Stepper(Transport):
         for node in self._members:
             self._emit(node, self._stamp.resigned(self.core.term))
 
-    def _on_stale_term(self, member: GroupMember, message: RaftMessage, now: float) -> None:
+    def _on_stale_term(self, member: RaftMember, message: RaftMessage, now: float) -> None:
         """Step down by a vote request that cannot be granted: the library adopts the term and nothing else
         (L4)."""
         if message.term <= self.core.term:

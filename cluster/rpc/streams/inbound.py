@@ -19,7 +19,7 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from cluster.boot_counters import KnownStart, Start
+from cluster.boot_counters import DirectoryStart, KnownStart
 from cluster.raft.replication.messages import IncomingMessage
 from cluster.rpc import options
 from cluster.rpc.handshake import Who
@@ -36,7 +36,7 @@ log = logging.getLogger("holdfast.rpc")
 class InboundStream:
     """One accepted stream. `ended` is set when this side wants it closed, to what the dialler is told."""
 
-    def __init__(self, node: int, incarnation: int, start: Start, now_s: float) -> None:
+    def __init__(self, node: int, incarnation: int, start: DirectoryStart, now_s: float) -> None:
         self.node = node
         self.incarnation = incarnation
         self.start = start

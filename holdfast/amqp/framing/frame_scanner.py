@@ -36,7 +36,7 @@ from typing import Any
 from cproton import ffi, lib
 
 from holdfast.amqp.framing.disposition_range import DISPOSITION, deliveries_named
-from holdfast.amqp.framing.parted_transfers import LARGE_BYTES, NUMBERS, Run, begins_large
+from holdfast.amqp.framing.parted_transfers import LARGE_BYTES, NUMBERS, PartedFrames, begins_large
 from holdfast.amqp.framing.performatives import (
     ACQUISITION,
     BATCH_FORMAT,
@@ -203,7 +203,7 @@ class FrameScanner:
         they are large on average. A frame that they end within is kept back. How many bytes were taken; 0: they are for
         `push`."""
         if not self._pending:
-            return self._part(data, Run(), 0) if begins_large(data) else 0
+            return self._part(data, PartedFrames(), 0) if begins_large(data) else 0
         if self._inside:
             missing = self._missing(data)
             if missing + 4 > len(data) or not self._is_large(data, missing):
@@ -216,7 +216,7 @@ class FrameScanner:
             self._pending += len(data)
             lib.pn_transport_push(self._transport, _EMPTY_FRAME, 8)  # proton counts bytes: the peer is not silent
             return len(data)
-        run = Run()
+        run = PartedFrames()
         missing, limit = max(0, size - len(held)), self._frame_limit()
         if not 8 <= size <= limit or not run.take(held + data[:missing], 0, limit, self._number):
             return self.push(data[:missing] if missing else data)
@@ -230,7 +230,7 @@ class FrameScanner:
             self._max_frame = lib.pn_transport_get_max_frame(self._transport)
         return self._max_frame
 
-    def _part(self, data: bytes, run: Run, at: int) -> int:
+    def _part(self, data: bytes, run: PartedFrames, at: int) -> int:
         """The same from `at` on, where a frame begins; the run may have frames already."""
         end = run.take(data, at, self._frame_limit(), (self._number + len(run.parts)) % NUMBERS)
         taken = len(data) if run.unfinished else end

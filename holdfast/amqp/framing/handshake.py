@@ -34,13 +34,13 @@ from holdfast.amqp.errors import (
     MalformedMessage,
 )
 from holdfast.amqp.framing.sasl import (
-    Accepted,
     Answer,
     Challenge,
     ClientExchange,
-    Denied,
-    Later,
     Login,
+    LoginAccepted,
+    LoginDenied,
+    LoginLater,
     Mechanism,
     OneStep,
     ServerExchange,
@@ -234,7 +234,7 @@ class ServerHandshake(_Handshake):
             raise HandshakeError(Error(FRAMING_ERROR, "expected a SASL init"))
         mechanism = self._offered.get(fields[0])
         if mechanism is None:
-            self._on_answer(Denied(f"SASL mechanism {fields[0][:40]!r} is not offered"))
+            self._on_answer(LoginDenied(f"SASL mechanism {fields[0][:40]!r} is not offered"))
             return
         self._exchange = mechanism()
         self._answer_to(fields[1] if len(fields) > 1 and isinstance(fields[1], bytes) else b"")
@@ -242,23 +242,23 @@ class ServerHandshake(_Handshake):
     def _answer_to(self, data: bytes) -> None:
         assert self._exchange is not None
         self._rounds += 1
-        self._on_answer(Denied("too many messages") if self._rounds > MAX_ROUNDS else self._exchange.respond(data))
+        self._on_answer(LoginDenied("too many messages") if self._rounds > MAX_ROUNDS else self._exchange.respond(data))
 
     def _on_result(self, result: object) -> None:
         self._on_answer(cast(Answer, result))
 
     def _on_answer(self, answer: Answer) -> None:
         match answer:
-            case Later(work):
+            case LoginLater(work):
                 self.work = work
             case Challenge(data):
                 self.output += frame(1, performative(_CHALLENGE, [data]))
                 self._state = "response"
-            case Accepted(identity):
+            case LoginAccepted(identity):
                 self.identity = identity
                 self.output += frame(1, performative(_OUTCOME, [ubyte(0)]))
                 self._state = "amqp header"
-            case Denied(why, code):
+            case LoginDenied(why, code):
                 self.output += frame(1, performative(_OUTCOME, [ubyte(code)]))
                 raise HandshakeError(Error(UNAUTHORIZED_ACCESS, f"this client was refused: {why}"))
 
@@ -312,9 +312,9 @@ class ClientHandshake(_Handshake):
         else:
             raise HandshakeError(Error(FRAMING_ERROR, f"unexpected SASL frame 0x{code:02x}"))
 
-    def _say(self, data: bytes | Later) -> None:
+    def _say(self, data: bytes | LoginLater) -> None:
         assert self._exchange is not None
-        if isinstance(data, Later):
+        if isinstance(data, LoginLater):
             self.work = data.work
         elif self._state == "init":
             self.output += frame(1, performative(_INIT, [symbol(self._exchange.name), data, self._hostname]))

@@ -77,7 +77,7 @@ def begins_large(data: bytes) -> bool:
     return has_large and end >= LARGE_BYTES and at >= AVERAGE_BYTES * frames
 
 
-class Run:
+class PartedFrames:
     """Frames that are parted together."""
 
     __slots__ = ("_bytes", "_frames", "parts", "said", "unfinished")

@@ -2,9 +2,9 @@
 
 Problem: some mechanisms take several messages, and some take milliseconds of hashing or a look elsewhere, for which the
 loop of a thousand connections must not wait.
-Rule never broken: a step does no IO and no hashing; what would is handed out as `Later`, and the owner of the engine
-runs it off the loop and brings the answer back (`Engine.authenticated`). Until then nothing that the peer sends is
-looked at. Rejected: coroutines inside the engine; it has neither loop nor clock.
+Rule never broken: a step does no IO and no hashing; what would is handed out as `LoginLater`, and the owner of the
+engine runs it off the loop and brings the answer back (`Engine.authenticated`). Until then nothing that the peer sends
+is looked at. Rejected: coroutines inside the engine; it has neither loop nor clock.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ class Challenge:
 
 
 @dataclass(frozen=True, slots=True)
-class Accepted:
+class LoginAccepted:
     identity: object
 
 
 @dataclass(frozen=True, slots=True)
-class Denied:
+class LoginDenied:
     """`why` is for the server's own log; the client hears the code only."""
 
     why: str
@@ -38,13 +38,13 @@ class Denied:
 
 
 @dataclass(frozen=True, slots=True)
-class Later:
+class LoginLater:
     """Run `work` in a thread: it returns the answer."""
 
     work: Callable[[], object]
 
 
-Answer = Challenge | Accepted | Denied | Later
+Answer = Challenge | LoginAccepted | LoginDenied | LoginLater
 
 
 class ServerExchange(Protocol):
@@ -58,13 +58,13 @@ Mechanism = Callable[[], ServerExchange]
 
 
 class ClientExchange(Protocol):
-    """One login from the client's side. Each step answers bytes, or `Later`, whose work returns them; raises ValueError
-    when the server is not to be trusted, or the credentials cannot be used."""
+    """One login from the client's side. Each step answers bytes, or `LoginLater`, whose work returns them; raises
+    ValueError when the server is not to be trusted, or the credentials cannot be used."""
 
     name: str
 
-    def first(self) -> bytes | Later: ...
-    def respond(self, challenge: bytes) -> bytes | Later: ...
+    def first(self) -> bytes | LoginLater: ...
+    def respond(self, challenge: bytes) -> bytes | LoginLater: ...
     def succeeded(self, additional: bytes) -> None:
         """The server says that all is well; raises ValueError if it has not proved itself."""
         ...
@@ -82,7 +82,7 @@ class OneStep:
 
     def respond(self, data: bytes) -> Answer:
         identity = self._check(data)
-        return Denied("the credentials are wrong") if identity is None else Accepted(identity)
+        return LoginDenied("the credentials are wrong") if identity is None else LoginAccepted(identity)
 
 
 class FixedLogin:
@@ -97,10 +97,10 @@ class FixedLogin:
             raise ValueError(f"the server offers {', '.join(offered) or 'nothing'}, not SASL {self.name}")
         return self
 
-    def first(self) -> bytes | Later:
+    def first(self) -> bytes | LoginLater:
         return self._response
 
-    def respond(self, challenge: bytes) -> bytes | Later:
+    def respond(self, challenge: bytes) -> bytes | LoginLater:
         raise ValueError(f"SASL {self.name} has one message, and the server asks for more")
 
     def succeeded(self, additional: bytes) -> None:

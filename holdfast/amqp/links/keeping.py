@@ -30,7 +30,7 @@ BEYOND = 1.25
 """How far over its limit a connection may come by what is refused, before it is closed."""
 
 
-class Keeper(Protocol):
+class ByteKeeper(Protocol):
     kept_bytes: int
     keep_limit: int
 
@@ -40,7 +40,7 @@ def attach_bytes(frame_bytes: int, values: int) -> int:
     return LINK_BYTES + FRAME_FACTOR * frame_bytes + VALUE_BYTES * values
 
 
-def too_much(keeper: Keeper, what: str) -> Error:
+def too_much(keeper: ByteKeeper, what: str) -> Error:
     """The peer is at fault, and can mend it."""
     told = (
         f"{what} would make this connection hold more than {keeper.keep_limit} bytes here; finish messages, settle "
@@ -49,7 +49,7 @@ def too_much(keeper: Keeper, what: str) -> Error:
     return Error(RESOURCE_LIMIT_EXCEEDED, told)
 
 
-def gone_too_far(keeper: Keeper) -> Error | None:
+def gone_too_far(keeper: ByteKeeper) -> Error | None:
     if keeper.kept_bytes <= BEYOND * keeper.keep_limit:
         return None
     told = (

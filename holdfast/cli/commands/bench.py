@@ -31,7 +31,7 @@ MIN_SIZE = _STAMP.size
 
 
 @dataclass
-class Load:
+class BenchLoad:
     """What to do."""
 
     log: str
@@ -43,7 +43,7 @@ class Load:
 
 
 @dataclass
-class Measured:
+class BenchFigures:
     """What was seen."""
 
     confirmed_ms: list[float] = field(default_factory=list)
@@ -87,7 +87,7 @@ def bench(
     frame: CommandFrame, log_name: str | None, events: int, size: int, partitions: int, window: int, rate: float | None
 ) -> None:
     """Publish and read back a load; print throughput and latency."""
-    load = Load(log_name or f"bench-{os.getpid()}-{int(time.time())}", events, size, window, rate)
+    load = BenchLoad(log_name or f"bench-{os.getpid()}-{int(time.time())}", events, size, window, rate)
     measured = run(_bench(frame, load, None if log_name else partitions))
     frame.output.result(_document(load, measured))
     rows = []
@@ -106,7 +106,7 @@ def bench(
     )
 
 
-async def _bench(frame: CommandFrame, load: Load, partitions: int | None) -> Measured:
+async def _bench(frame: CommandFrame, load: BenchLoad, partitions: int | None) -> BenchFigures:
     async with frame.admin() as admin:
         if partitions is not None:
             await admin.create_log(load.log, partitions=partitions)
@@ -120,8 +120,8 @@ async def _bench(frame: CommandFrame, load: Load, partitions: int | None) -> Mea
                     frame.output.note(f"log {load.log} was left behind: {error}")
 
 
-async def _run_load(frame: CommandFrame, load: Load) -> Measured:
-    measured = Measured()
+async def _run_load(frame: CommandFrame, load: BenchLoad) -> BenchFigures:
+    measured = BenchFigures()
     options = ConsumerOptions(reconnect_timeout_s=frame.timeout_s, network=frame.network())
     async with ConsumerClient(frame.servers, load.log, start=Start.latest(), options=options) as consumer:
         reading = asyncio.create_task(_consume(frame, load, consumer, measured))
@@ -134,7 +134,7 @@ async def _run_load(frame: CommandFrame, load: Load) -> Measured:
     return measured
 
 
-async def _produce(frame: CommandFrame, load: Load, measured: Measured) -> None:
+async def _produce(frame: CommandFrame, load: BenchLoad, measured: BenchFigures) -> None:
     filler = os.urandom(load.size - MIN_SIZE)
     # The buffer is the window, so that latency is the cluster's and not that of a queue in this process.
     options = ProducerOptions(
@@ -173,7 +173,7 @@ def _sampler(sent_s: float, into: list[float]) -> Any:
     return done
 
 
-async def _consume(frame: CommandFrame, load: Load, consumer: ConsumerClient, measured: Measured) -> None:
+async def _consume(frame: CommandFrame, load: BenchLoad, consumer: ConsumerClient, measured: BenchFigures) -> None:
     first_s = 0.0
     while measured.consumed < load.events:
         events = await consumer.receive(timeout_s=frame.timeout_s)
@@ -203,7 +203,7 @@ def percentiles(values: Sequence[float]) -> dict[str, float]:
 _SHARES = (("p50", 0.50), ("p95", 0.95), ("p99", 0.99))
 
 
-def _document(load: Load, measured: Measured) -> dict[str, Any]:
+def _document(load: BenchLoad, measured: BenchFigures) -> dict[str, Any]:
     def side(count: int, seconds: float, latencies: list[float]) -> dict[str, Any]:
         return {
             "events": count,

@@ -23,7 +23,7 @@ CLOCKS_DIFFER = datetime.timedelta(days=1)
 FILE_MODE = 0o640
 
 
-class Authority:
+class NodeAuthority:
     """Made anew, and only kept as a certificate: a node that is added later needs a new authority."""
 
     def __init__(self, cluster: str) -> None:

@@ -180,9 +180,9 @@ class LocalCluster:
         authority = None
         if self.plan.tls:
             # Imported here: what a node needs is not there in every installation.
-            from holdfast.cli.local_cluster.authority import Authority
+            from holdfast.cli.local_cluster.authority import NodeAuthority
 
-            authority = Authority(self.plan.name)
+            authority = NodeAuthority(self.plan.name)
             authority.write(self.directory / "nodes-ca.pem")
         for node in self.plan.nodes:
             directory = self.node_directory(node.id)

@@ -67,7 +67,7 @@ class CommandFrame:
     output: Output
     servers: list[str]
     timeout_s: float
-    zookeeper: settings.ZooKeeperSection
+    zookeeper: settings.ClientZooKeeperSection
     security: Security = field(default_factory=Security)
 
     def network(self, *, follow_redirects: bool = True) -> NetworkOptions:
@@ -141,7 +141,7 @@ def command_frame(
     return decorate
 
 
-def _found(servers: list[str], timeout_s: float, zookeeper: settings.ZooKeeperSection) -> list[str]:
+def _found(servers: list[str], timeout_s: float, zookeeper: settings.ClientZooKeeperSection) -> list[str]:
     """Addresses as they are; `zk://...` is looked up."""
     url = next((server for server in servers if server.startswith(SCHEME)), None)
     if url is None:

@@ -43,7 +43,7 @@ class ClientSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     timeout_s: Annotated[float, msgspec.Meta(gt=0, le=3600)] = 30.0
 
 
-class ZooKeeperSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+class ClientZooKeeperSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     auth_file: str = ""
     ca_file: str = ""
     cert_file: str = ""
@@ -64,7 +64,7 @@ class ZooKeeperSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         )
 
 
-class SecuritySection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+class ClientSecuritySection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     tls: bool = False
     ca: str = ""
     cert: str = ""
@@ -88,8 +88,8 @@ class SecuritySection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 class Settings(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     client: ClientSection = ClientSection()
-    zookeeper: ZooKeeperSection = ZooKeeperSection()
-    security: SecuritySection = SecuritySection()
+    zookeeper: ClientZooKeeperSection = ClientZooKeeperSection()
+    security: ClientSecuritySection = ClientSecuritySection()
 
 
 def load(path: Path | None) -> Settings:

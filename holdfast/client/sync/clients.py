@@ -15,7 +15,7 @@ from holdfast.client.produce.chunks.delivery import DeliveryResult, Outcome
 from holdfast.client.sync.twin import (
     Attribute,
     Block,
-    Client,
+    SyncClient,
     Twin,
     blocking,
     ending,
@@ -121,7 +121,7 @@ class GroupMember(Block[aio.GroupMember]):
     abort = blocking(aio.GroupMember.abort)
 
 
-class ProducerClient(Client[aio.ProducerClient]):
+class ProducerClient(SyncClient[aio.ProducerClient]):
     """See `holdfast.client.ProducerClient`."""
 
     @like(aio.ProducerClient.__init__)
@@ -164,7 +164,7 @@ def _of_twins(
     return cast(Any, method)
 
 
-class TransactionGroup(Client[aio.TransactionGroup]):
+class TransactionGroup(SyncClient[aio.TransactionGroup]):
     """See `holdfast.client.TransactionGroup`."""
 
     @like(aio.TransactionGroup.__init__)
@@ -196,7 +196,7 @@ class TransactionGroup(Client[aio.TransactionGroup]):
         return self._inner.last_committed
 
 
-class ConsumerClient(Client[aio.ConsumerClient]):
+class ConsumerClient(SyncClient[aio.ConsumerClient]):
     """See `holdfast.client.ConsumerClient`."""
 
     @like(aio.ConsumerClient.__init__)
@@ -230,7 +230,7 @@ class ConsumerClient(Client[aio.ConsumerClient]):
             yield from lent
 
 
-class RangeClient(Client[aio.RangeClient]):
+class RangeClient(SyncClient[aio.RangeClient]):
     """See `holdfast.client.RangeClient`."""
 
     @like(aio.RangeClient.__init__)
@@ -245,7 +245,7 @@ class RangeClient(Client[aio.RangeClient]):
     check = blocking(aio.RangeClient.check)
 
 
-class AdminClient(Client[aio.AdminClient]):
+class AdminClient(SyncClient[aio.AdminClient]):
     """See `holdfast.client.AdminClient`."""
 
     @like(aio.AdminClient.__init__)

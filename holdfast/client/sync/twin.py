@@ -43,7 +43,7 @@ class Block(Twin[B]):
         self._thread.run(lambda: self._inner.__aexit__(*error))
 
 
-class Client(Block[B]):
+class SyncClient(Block[B]):
     """A twin with a thread of its own, which ends when the client is closed."""
 
     def __init__(self, what: str, make: Callable[[], B]) -> None:
@@ -112,7 +112,7 @@ def ending(method: Callable[[Any], Coroutine[Any, Any, None]]) -> Callable[[Any]
     """Make a client's method of this one, with which its thread ends."""
 
     @wraps(method)
-    def call(self: Client[Any]) -> None:
+    def call(self: SyncClient[Any]) -> None:
         self._end(lambda: method(self._inner))
 
     return call

@@ -35,7 +35,7 @@ from holdfast.client.errors import (
     TransactionRolledBackError,
     UnsupportedError,
 )
-from holdfast.client.transport.connection import Connection
+from holdfast.client.transport.connection import ClientConnection
 from holdfast.client.transport.identity import Identity
 from holdfast.client.transport.links import Sender
 from holdfast.client.waits.patience import Patience
@@ -95,7 +95,7 @@ class CoordinatorWish:
 class ControlLink:
     """Implements `SenderOwner`."""
 
-    def __init__(self, connection: Connection, wish: CoordinatorWish) -> None:
+    def __init__(self, connection: ClientConnection, wish: CoordinatorWish) -> None:
         self.connection = connection
         self.ended: HoldfastError | None = None  # why nothing can be asked any more
         self.last: LastTransaction | None = None
@@ -107,7 +107,7 @@ class ControlLink:
 
     @classmethod
     async def attach(
-        cls, connection: Connection, wish: CoordinatorWish, bound_s: float, which: Identity
+        cls, connection: ClientConnection, wish: CoordinatorWish, bound_s: float, which: Identity
     ) -> ControlLink:
         """`which`: the cluster that is meant."""
         link = cls(connection, wish)

@@ -37,7 +37,7 @@ from holdfast.client.produce.chunks.single_events import Delivery
 from holdfast.client.produce.event_batch import EventBatch
 from holdfast.client.transact.control_link import CoordinatorWish, NotSent, Unanswered
 from holdfast.client.transact.transaction import ProducerSide, Transaction
-from holdfast.client.transact.transactor import Session, Transactor
+from holdfast.client.transact.transactor import Transactor, TransactorSession
 
 log = logging.getLogger("holdfast.client")
 
@@ -132,12 +132,12 @@ class MemberTransactor(Transactor):
     def wish(self) -> CoordinatorWish:
         return self._wish
 
-    def opened(self, session: Session) -> None:
+    def opened(self, session: TransactorSession) -> None:
         super().opened(session)
         self._stop_beating()
         self._beating = asyncio.get_running_loop().create_task(self._beat(session), name="lease of a group's member")
 
-    async def _beat(self, session: Session) -> None:
+    async def _beat(self, session: TransactorSession) -> None:
         while session.ended is None:
             if self.is_idle:
                 log.warning("%s: nothing was asked of its member for %g s, it is let go", self._wish.what, self._idle_s)
@@ -155,7 +155,7 @@ class MemberTransactor(Transactor):
         self._stop_beating()
         await super().drop()
 
-    async def commit(self, session: Session, txn_id: bytes, *, empty: bool) -> None:
+    async def commit(self, session: TransactorSession, txn_id: bytes, *, empty: bool) -> None:
         """Returns when it is prepared."""
         try:
             await session.control.discharge(txn_id, fail=False, bound_s=self.options.delivery_timeout_s)

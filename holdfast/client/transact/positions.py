@@ -11,14 +11,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from holdfast.client.errors import AdminError, OwnershipLostError
-from holdfast.client.transport.connection import Connection
+from holdfast.client.transport.connection import ClientConnection
 from holdfast.client.transport.management_requests import Exchange
 
 NOTED_AT_ONCE = 8
 """Each goes over two links of its own: a connection has a limit of links."""
 
 
-class HandedOut(Protocol):
+class CommittablePosition(Protocol):
     """What a consumer has handed out of one partition, to be committed in the name of the claim that it had."""
 
     @property
@@ -34,18 +34,18 @@ class HandedOut(Protocol):
 class OffsetsConsumer(Protocol):
     """`holdfast.client.ConsumerClient`."""
 
-    def handed_out(self) -> Sequence[HandedOut]:
+    def handed_out(self) -> Sequence[CommittablePosition]:
         """Raises OwnershipLostError when some of it is not this consumer's any more."""
         ...
 
 
 async def note_all(
-    connection: Connection, txn_id: bytes, positions: Sequence[HandedOut], bound_s: float
+    connection: ClientConnection, txn_id: bytes, positions: Sequence[CommittablePosition], bound_s: float
 ) -> list[BaseException]:
     """Have the node note them as part of the transaction. What failed; []: all are noted."""
     at_once = asyncio.Semaphore(NOTED_AT_ONCE)
 
-    async def note(one: HandedOut) -> None:
+    async def note(one: CommittablePosition) -> None:
         async with at_once:
             exchange = Exchange(connection, f"group commit {one.log!r}", bound_s, txn_id)
             try:

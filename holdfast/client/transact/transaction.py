@@ -50,9 +50,9 @@ from holdfast.client.produce.chunks.pieces import Pieces, check_many
 from holdfast.client.produce.chunks.single_events import Delivery
 from holdfast.client.produce.event_batch import EventBatch, contents_of, place_of
 from holdfast.client.transact.control_link import ROLLED_BACK
-from holdfast.client.transact.positions import HandedOut, OffsetsConsumer, note_all
+from holdfast.client.transact.positions import CommittablePosition, OffsetsConsumer, note_all
 from holdfast.client.transact.transactional_sender import TransactionalSender, told_already
-from holdfast.client.transact.transactor import Session, Transactor, pair_of
+from holdfast.client.transact.transactor import Transactor, TransactorSession, pair_of
 
 ATTACH_BOUND_S = 15.0
 """A node holds an attach up to 10 s while a partition has no leader."""
@@ -61,7 +61,7 @@ YIELD_EVENTS = 1024
 """Who sends gives way to the event loop after so many events: else nothing would move until the buffer is full."""
 
 
-class State(Enum):
+class TransactionPhase(Enum):
     NEW = auto()
     OPEN = auto()
     DOOMED = auto()  # it can only be rolled back
@@ -71,14 +71,16 @@ class State(Enum):
     UNKNOWN = auto()
 
 
-_NEXT: dict[State, frozenset[State]] = {
-    State.NEW: frozenset({State.OPEN}),
-    State.OPEN: frozenset({State.OPEN, State.ENDING, State.DOOMED}),
-    State.DOOMED: frozenset({State.ENDING, State.DOOMED}),
-    State.ENDING: frozenset({State.COMMITTED, State.ROLLED_BACK, State.UNKNOWN}),
-    State.COMMITTED: frozenset(),
-    State.ROLLED_BACK: frozenset(),
-    State.UNKNOWN: frozenset(),
+_NEXT: dict[TransactionPhase, frozenset[TransactionPhase]] = {
+    TransactionPhase.NEW: frozenset({TransactionPhase.OPEN}),
+    TransactionPhase.OPEN: frozenset({TransactionPhase.OPEN, TransactionPhase.ENDING, TransactionPhase.DOOMED}),
+    TransactionPhase.DOOMED: frozenset({TransactionPhase.ENDING, TransactionPhase.DOOMED}),
+    TransactionPhase.ENDING: frozenset(
+        {TransactionPhase.COMMITTED, TransactionPhase.ROLLED_BACK, TransactionPhase.UNKNOWN}
+    ),
+    TransactionPhase.COMMITTED: frozenset(),
+    TransactionPhase.ROLLED_BACK: frozenset(),
+    TransactionPhase.UNKNOWN: frozenset(),
 }
 
 
@@ -104,13 +106,13 @@ class Transaction:
         self.txn_id = b""
         self._producer, self._transactor = producer, transactor
         self._options: ProducerOptions = transactor.options
-        self._state = State.NEW
-        self._session: Session | None = None
+        self._state = TransactionPhase.NEW
+        self._session: TransactorSession | None = None
         self._why: HoldfastError | None = None  # it is doomed
         self._touched = False  # something went out under it, or is about to
         self._unanswered = self._unanswered_bytes = self._this_turn = 0
         self._changed = asyncio.Event()
-        self._positions: list[HandedOut] = []
+        self._positions: list[CommittablePosition] = []
         self._places: set[str | None] = set()  # that its events went to
         self._beginning = asyncio.Lock()
         self.ending: asyncio.Future[None] | None = None  # it goes on, though who asked for it may be cancelled
@@ -120,7 +122,7 @@ class Transaction:
     @property
     def is_open(self) -> bool:
         """Events can be sent under it."""
-        return self._state is State.OPEN
+        return self._state is TransactionPhase.OPEN
 
     @property
     def producer_id(self) -> int | None:
@@ -142,7 +144,7 @@ class Transaction:
         except BaseException:
             self._producer.over(self)
             raise
-        self._go(State.OPEN)
+        self._go(TransactionPhase.OPEN)
 
     async def __aenter__(self) -> Transaction:
         await self.begin()
@@ -151,24 +153,24 @@ class Transaction:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._state in (State.OPEN, State.DOOMED):
+        if self._state in (TransactionPhase.OPEN, TransactionPhase.DOOMED):
             if kind is None:
                 await self.commit()
             else:
                 await self.abort()
 
     def _check_new(self) -> None:
-        if self._state is not State.NEW:
+        if self._state is not TransactionPhase.NEW:
             raise InvalidOperationError("the transaction was begun before", advice="begin another one")
 
-    def _check(self, wanted: State, what: str) -> None:
+    def _check(self, wanted: TransactionPhase, what: str) -> None:
         if wanted not in _NEXT[self._state]:
             raise InvalidOperationError(
                 f"the transaction is {self._state.name.lower().replace('_', ' ')}: it cannot be {what}",
                 advice="begin another one: producer.transaction()",
             )
 
-    def _go(self, state: State) -> None:
+    def _go(self, state: TransactionPhase) -> None:
         assert state in _NEXT[self._state], f"{self._state} -> {state}"
         self._state = state
 
@@ -287,21 +289,21 @@ class Transaction:
         self._unanswered_bytes += size + events * EVENT_OVERHEAD_BYTES
 
     def _check_usable(self, what: str) -> None:
-        if self._state is State.DOOMED:
+        if self._state is TransactionPhase.DOOMED:
             assert self._why is not None
             raise self._why.with_traceback(None)
-        if self._state is State.NEW:
+        if self._state is TransactionPhase.NEW:
             raise InvalidOperationError("the transaction was not begun", advice="use `async with`, or await begin()")
-        self._check(State.OPEN, what)
+        self._check(TransactionPhase.OPEN, what)
 
     async def _room(self) -> None:
         options = self._options
-        while self._state is State.OPEN and (
+        while self._state is TransactionPhase.OPEN and (
             self._unanswered >= options.max_buffered_events or self._unanswered_bytes >= options.max_buffered_bytes
         ):
             await self._progress()
 
-    async def _ready(self) -> Session:
+    async def _ready(self) -> TransactorSession:
         """The connection of the transaction. If that broke before anything was said under it, it is begun anew."""
         async with self._beginning:
             self._check_usable("used")
@@ -383,8 +385,8 @@ class Transaction:
         if self._why is None:
             known = isinstance(why, TransactionRolledBackError | ProducerFencedError | OwnershipLostError)
             self._why = why if known else TransactionRolledBackError(f"the transaction is rolled back: {why}")
-        if self._state is State.OPEN:
-            self._go(State.DOOMED)
+        if self._state is TransactionPhase.OPEN:
+            self._go(TransactionPhase.DOOMED)
         self._changed.set()
 
     async def _progress(self) -> None:
@@ -401,14 +403,14 @@ class Transaction:
     async def commit(self) -> None:
         """All of it counts when this returns. Raises TransactionRolledBackError (do the work again),
         ProducerFencedError (stop), TransactionOutcomeUnknownError. Cancelling it leaves the outcome open."""
-        self._check(State.ENDING, "committed")
-        self._go(State.ENDING)
+        self._check(TransactionPhase.ENDING, "committed")
+        self._go(TransactionPhase.ENDING)
         await self._to_its_end(self._commit())
 
     async def abort(self) -> None:
         """Nothing of it counts when this returns."""
-        self._check(State.ENDING, "aborted")
-        self._go(State.ENDING)
+        self._check(TransactionPhase.ENDING, "aborted")
+        self._go(TransactionPhase.ENDING)
         await self._to_its_end(self._abort())
 
     async def _to_its_end(self, work: Awaitable[None]) -> None:
@@ -442,12 +444,12 @@ class Transaction:
         try:
             await self._transactor.commit(self._session, self.txn_id, empty=not self._touched)
         except TransactionOutcomeUnknownError:
-            self._go(State.UNKNOWN)
+            self._go(TransactionPhase.UNKNOWN)
             raise
         except BaseException:
-            self._go(State.ROLLED_BACK)
+            self._go(TransactionPhase.ROLLED_BACK)
             raise
-        self._go(State.COMMITTED)
+        self._go(TransactionPhase.COMMITTED)
         self._transactor.wrote(self._session, self._places)
         for one in self._positions:
             one.committed()
@@ -459,7 +461,7 @@ class Transaction:
         try:
             await self._transactor.abort(self._session, self.txn_id)
         finally:
-            self._go(State.ROLLED_BACK)
+            self._go(TransactionPhase.ROLLED_BACK)
 
 
 def _heard(task: asyncio.Future[None]) -> None:

@@ -40,7 +40,7 @@ from holdfast.client.transact.control_link import (
 )
 from holdfast.client.transact.home import Home
 from holdfast.client.transact.transactional_sender import TransactionalSender
-from holdfast.client.transport.connection import Connection
+from holdfast.client.transport.connection import ClientConnection
 from holdfast.client.transport.network import Backoff, Network
 from holdfast.client.waits.release import Release
 from holdfast.records.codec import Codec
@@ -50,7 +50,7 @@ log = logging.getLogger("holdfast.client")
 COORDINATOR = "the transaction coordinator"
 
 
-class Session:
+class TransactorSession:
     """One connection, with its control link and its senders."""
 
     def __init__(self, control: ControlLink, which: Network, address: str, options: ProducerOptions) -> None:
@@ -106,7 +106,7 @@ class Transactor:
         self._log = log_name
         self._network = Network(servers, replace(options.network, follow_redirects=False))
         self._home = Home(servers, log_name, options.network)
-        self._session: Session | None = None
+        self._session: TransactorSession | None = None
         self._holder: str | None = None  # as which the id was held last
         self._next_holder = _drawn()
         self._attaching = asyncio.Lock()
@@ -123,7 +123,7 @@ class Transactor:
     def _deadline_s(self) -> float:
         return asyncio.get_running_loop().time() + self.options.delivery_timeout_s
 
-    async def session(self, deadline_s: float) -> Session:
+    async def session(self, deadline_s: float) -> TransactorSession:
         """The one that is open, or a new one. Raises ProducerFencedError for good."""
         async with self._attaching:
             if self._session is not None and self._session.ended is None:
@@ -133,7 +133,7 @@ class Transactor:
                 raise self.fenced.with_traceback(None)
             wish = self.wish()
 
-            async def attach(connection: Connection, bound_s: float) -> ControlLink:
+            async def attach(connection: ClientConnection, bound_s: float) -> ControlLink:
                 return await ControlLink.attach(connection, wish, bound_s, self._network.cluster)
 
             timeout_s = deadline_s - asyncio.get_running_loop().time()
@@ -142,7 +142,7 @@ class Transactor:
             except ProducerFencedError as error:
                 self.fenced = error
                 raise
-            self._session = Session(control, self._network, self._log, self.options)
+            self._session = TransactorSession(control, self._network, self._log, self.options)
             self.opened(self._session)
             return self._session
 
@@ -153,7 +153,7 @@ class Transactor:
             self.name, options.transaction_timeout_s, self._next_holder, self._holder, options.commit_answer
         )
 
-    def opened(self, session: Session) -> None:
+    def opened(self, session: TransactorSession) -> None:
         self._holder, self._next_holder = self._next_holder, _drawn()
         self.last, self.member = session.control.last, session.control.member
 
@@ -173,7 +173,7 @@ class Transactor:
         await self.drop()
         await self._network.close()
 
-    def wrote(self, session: Session, partitions: Collection[str | None]) -> None:
+    def wrote(self, session: TransactorSession, partitions: Collection[str | None]) -> None:
         """A transaction was committed, with events in these partitions; None: where the node has put them."""
         self._home.wrote(partitions, session.connection.address)
 
@@ -191,7 +191,7 @@ class Transactor:
 
     # ---------------------------------------------------------------- transactions
 
-    async def declare(self) -> tuple[Session, bytes]:
+    async def declare(self) -> tuple[TransactorSession, bytes]:
         """Again while nobody can begin one; raises what is final."""
         await self._move()
         deadline_s, backoff = self._deadline_s(), Backoff()
@@ -212,7 +212,7 @@ class Transactor:
                     raise
             await backoff.wait(max(0.0, deadline_s - loop.time()))
 
-    async def commit(self, session: Session, txn_id: bytes, *, empty: bool) -> None:
+    async def commit(self, session: TransactorSession, txn_id: bytes, *, empty: bool) -> None:
         """Returns when it was committed. Raises TransactionRolledBackError, ProducerFencedError (rolled back as well),
         TransactionOutcomeUnknownError. `empty`: nothing was sent under it, so nothing can be lost."""
         try:
@@ -259,7 +259,7 @@ class Transactor:
         if not last.committed:
             raise TransactionRolledBackError(f"the transaction was rolled back ({last.how}): {why}")
 
-    async def abort(self, session: Session, txn_id: bytes) -> None:
+    async def abort(self, session: TransactorSession, txn_id: bytes) -> None:
         """It is rolled back when this returns, or will be, since nobody asks for anything else."""
         try:
             await session.control.discharge(txn_id, fail=True, bound_s=self.options.delivery_timeout_s)

@@ -78,8 +78,8 @@ OUTPUT_LIMIT_BYTES = 1 << 20  # encoded and not yet taken by the socket: above i
 MAX_FRAME_BYTES = 64 * 1024  # one frame for the usual message; the peer's own limit may be smaller
 
 
-class Connection(asyncio.Protocol):
-    """Made by `Connection.open`."""
+class ClientConnection(asyncio.Protocol):
+    """Made by `ClientConnection.open`."""
 
     def __init__(self, address: Address, engine: Engine) -> None:
         self.address = address
@@ -111,10 +111,10 @@ class Connection(asyncio.Protocol):
         idle_timeout_s: float = 10.0,
         bound_s: float = 5.0,
         security: Security | None = None,
-    ) -> Connection:
+    ) -> ClientConnection:
         """Connect and open, or raise `UnreachableError`, `ProtocolError` or `AuthenticationError` within `bound_s`."""
         security = security or Security()
-        made: list[Connection] = []
+        made: list[ClientConnection] = []
         context = security.context()
         greeted = address.hostname or address.host
         engine = Engine(
@@ -126,7 +126,7 @@ class Connection(asyncio.Protocol):
             desired_capabilities=tuple(desired_capabilities),
             sasl=login_of(security, lambda: made[0].tls, greeted, address.port),
         )
-        connection = Connection(address, engine)
+        connection = ClientConnection(address, engine)
         made.append(connection)
         loop = asyncio.get_running_loop()
         try:

@@ -11,7 +11,7 @@ from holdfast import protocol
 from holdfast.amqp.errors import MalformedMessage
 from holdfast.amqp.messages.message import Value, decode_message, offset_text
 from holdfast.client.errors import HoldfastError, ProtocolError, TimeoutExpiredError
-from holdfast.client.transport.connection import Connection
+from holdfast.client.transport.connection import ClientConnection
 from holdfast.client.transport.network import Backoff, Network
 from holdfast.client.waits.patience import Patience
 
@@ -87,7 +87,7 @@ async def read_complete_info(network: Network, log: str, *, timeout_s: float) ->
 async def read_info(network: Network, log: str, *, timeout_s: float) -> list[PartitionInfo]:
     """Ask any node; raises `NotFoundError` when there is no such log."""
 
-    async def question(connection: Connection, bound_s: float) -> bytes:
+    async def question(connection: ClientConnection, bound_s: float) -> bytes:
         answer = OneMessage()
         receiver = await connection.attach_receiver(
             log + protocol.INFO_SUFFIX, None, None, answer, bound_s=bound_s, which=network.log(log)

@@ -1,8 +1,8 @@
 """The client's side of SASL: which mechanism, and its messages.
 
 Rule never broken: what was given is what is used. With a password SCRAM comes before PLAIN, with TLS the variants that
-are bound to the server's certificate before those that are not; ANONYMOUS is for who gave nothing. Hashing is `Later`.
-Of SCRAM the server has proved itself, too, before the login counts.
+are bound to the server's certificate before those that are not; ANONYMOUS is for who gave nothing. Hashing is
+`LoginLater`. Of SCRAM the server has proved itself, too, before the login counts.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import ssl
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from holdfast.amqp.framing.sasl import ClientExchange, FixedLogin, Later, Login
+from holdfast.amqp.framing.sasl import ClientExchange, FixedLogin, Login, LoginLater
 from holdfast.client.errors import ConfigurationError, HoldfastError
 from holdfast.client.transport.security import Security
 
@@ -112,7 +112,7 @@ class _Token(FixedLogin):
     def __init__(self, name: str, response: str) -> None:
         super().__init__(name, response.encode())
 
-    def respond(self, challenge: bytes) -> bytes | Later:
+    def respond(self, challenge: bytes) -> bytes | LoginLater:
         return b"\x01"
 
 
@@ -129,12 +129,12 @@ class _Scram:
         except ScramException as error:
             raise ValueError(f"the user's name or password cannot be used: {error}") from error
 
-    def first(self) -> bytes | Later:
+    def first(self) -> bytes | LoginLater:
         return bytes(self._scram.get_client_first().encode())
 
-    def respond(self, challenge: bytes) -> bytes | Later:
+    def respond(self, challenge: bytes) -> bytes | LoginLater:
         if self._scram.stage == 1:
-            return Later(lambda: self._final(challenge))
+            return LoginLater(lambda: self._final(challenge))
         self._prove(challenge)
         return b""
 

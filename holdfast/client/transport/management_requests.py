@@ -26,7 +26,7 @@ from holdfast.amqp.messages.message import (
     encode_message,
 )
 from holdfast.client.errors import AdminError, HoldfastError, ProtocolError, TimeoutExpiredError
-from holdfast.client.transport.connection import Connection
+from holdfast.client.transport.connection import ClientConnection
 from holdfast.client.transport.log_info import OneMessage
 from holdfast.client.transport.network import Network
 from holdfast.client.waits.patience import Patience
@@ -49,7 +49,7 @@ async def request(
     unanswered: Exchange | None = None
     in_doubt = False  # an earlier try may have been carried out
 
-    async def question(connection: Connection, bound_s: float) -> dict[str, Any]:
+    async def question(connection: ClientConnection, bound_s: float) -> dict[str, Any]:
         nonlocal unanswered, in_doubt
         exchange = unanswered = Exchange(connection, what, bound_s)
         try:
@@ -90,7 +90,7 @@ class Exchange:
     """One request and its answer, over a pair of links that live as long as it. `txn_id`: it is part of that
     transaction."""
 
-    def __init__(self, connection: Connection, what: str, bound_s: float, txn_id: bytes | None = None) -> None:
+    def __init__(self, connection: ClientConnection, what: str, bound_s: float, txn_id: bytes | None = None) -> None:
         self.sent = False
         self._connection, self._what, self._bound_s, self._txn_id = connection, what, bound_s, txn_id
         self._answer = OneMessage()

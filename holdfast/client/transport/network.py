@@ -37,7 +37,7 @@ from holdfast.client.errors import (
 )
 from holdfast.client.start_position import Start
 from holdfast.client.transport.address import Address, named_servers
-from holdfast.client.transport.connection import Connection
+from holdfast.client.transport.connection import ClientConnection
 from holdfast.client.transport.identity import Identity
 from holdfast.client.transport.links import (
     Receiver,
@@ -182,7 +182,7 @@ class Network:
         self._logs: dict[str, Identity] = {}
         self._places: dict[str, Address] = {}
         self._suspect_until: dict[tuple[str, int], float] = {}  # by host and port, whoever told the address
-        self._opening: dict[Address, asyncio.Task[Connection]] = {}
+        self._opening: dict[Address, asyncio.Task[ClientConnection]] = {}
         self._met = False  # a server has been reached once
         self._nameless: set[Address] = set()  # their host's name is no host's
         self._untried = set(self._configured)
@@ -203,11 +203,11 @@ class Network:
         codec: Codec = Codec.NONE,
     ) -> Sender:
         """A link that sends to a log (or one partition of it). `deadline_s` is a time of the running loop. `identity`,
-        `codec`: see `Connection.attach_sender`."""
+        `codec`: see `ClientConnection.attach_sender`."""
 
         what, begun_s = _link_to(address, partition), asyncio.get_running_loop().time()
 
-        async def attach(connection: Connection, bound_s: float) -> Sender:
+        async def attach(connection: ClientConnection, bound_s: float) -> Sender:
             sender = await connection.attach_sender(
                 address, partition, owner,
                 bound_s=bound_s, identity=identity, which=self.log(address), codec=codec,
@@ -235,12 +235,12 @@ class Network:
         owned_bound_s: float | None = None,
     ) -> Receiver:
         """A link that receives from a log (or one partition of it), all or those for which `where` is true. `name`,
-        `properties`, `for_good`: of a member of a group. `uncommitted`: see `Connection.attach_receiver`.
+        `properties`, `for_good`: of a member of a group. `uncommitted`: see `ClientConnection.attach_receiver`.
         `owned_bound_s`: give up when somebody else had the partition for so long."""
 
         what, begun_s = _link_to(address, partition), asyncio.get_running_loop().time()
 
-        async def attach(connection: Connection, bound_s: float) -> Receiver:
+        async def attach(connection: ClientConnection, bound_s: float) -> Receiver:
             receiver = await connection.attach_receiver(
                 address, partition, start, owner,
                 bound_s=bound_s, name=name, properties=properties, for_good=for_good, where=where,
@@ -252,7 +252,7 @@ class Network:
         # Who names no partition waits for one that becomes free.
         return await self._reach(attach, what, deadline_s, hint, attach_bound_s, owned_bound_s, partition is None)
 
-    def _found(self, what: str, connection: Connection, lost_s: float | None) -> None:
+    def _found(self, what: str, connection: ClientConnection, lost_s: float | None) -> None:
         """A link is open. `lost_s`: the one before it was lost then."""
         if self.options.follow_redirects:
             self.log_lines.say("%s: leader found at %s", what, connection.address)
@@ -266,13 +266,15 @@ class Network:
         """Which log the client means by an address."""
         return self._logs.setdefault(address, Identity(protocol.LINK_LOG))
 
-    async def ask(self, question: Callable[[Connection, float], Awaitable[T]], what: str, *, timeout_s: float) -> T:
+    async def ask(
+        self, question: Callable[[ClientConnection, float], Awaitable[T]], what: str, *, timeout_s: float
+    ) -> T:
         """Put a question to any server; again to another one while it fails in a way that may pass."""
         return await self._reach(question, what, asyncio.get_running_loop().time() + timeout_s, None)
 
     async def _reach(
         self,
-        attempt: Callable[[Connection, float], Awaitable[T]],
+        attempt: Callable[[ClientConnection, float], Awaitable[T]],
         what: str,
         deadline_s: float,
         hint: HoldfastError | None,
@@ -398,7 +400,7 @@ class Network:
 
     # ---------------------------------------------------------------- connections
 
-    async def connection(self, address: Address) -> Connection:
+    async def connection(self, address: Address) -> ClientConnection:
         """The open connection to an address; concurrent callers share one attempt."""
         if self._closed:
             raise ClosedError("the client was closed")
@@ -412,10 +414,10 @@ class Network:
         # Shielded: one impatient caller must not break the attempt that others wait for.
         return await asyncio.shield(task)
 
-    async def _open(self, address: Address) -> Connection:
+    async def _open(self, address: Address) -> ClientConnection:
         capabilities = (protocol.EVENT_STREAMS_CAPABILITY, protocol.LINK_REDIRECT_CAPABILITY)
         try:
-            connection = await Connection.open(
+            connection = await ClientConnection.open(
                 address,
                 container_id=self.options.container_id,
                 desired_capabilities=capabilities if self.options.follow_redirects else (),
@@ -450,7 +452,7 @@ class Network:
             if not task.done():
                 task.cancel()
         opened = await asyncio.gather(*tasks, return_exceptions=True)
-        await asyncio.gather(*(connection.close() for connection in opened if isinstance(connection, Connection)))
+        await asyncio.gather(*(connection.close() for connection in opened if isinstance(connection, ClientConnection)))
 
 
 def _link_to(address: str, partition: str | None) -> str:
@@ -462,7 +464,7 @@ def _beside(what: str, why: object) -> str:
     return str(why).removeprefix(f"{what}: ")
 
 
-def _heard(task: asyncio.Task[Connection]) -> None:
+def _heard(task: asyncio.Task[ClientConnection]) -> None:
     """A failure is known, even if everybody who waited for the connection has given up before it."""
     if not task.cancelled():
         task.exception()

@@ -21,7 +21,7 @@ KEPT: Final = 2
 """Batches whose connections a worker keeps: it runs one task at a time, of this batch or late of the one before."""
 
 
-class Connection:
+class SinkConnection:
     def __init__(self, options: SinkOptions, *, idempotent: bool) -> None:
         self._options = options
         self._opened: dict[GroupNames, bool] = {}
@@ -69,10 +69,10 @@ def group_of(options: SinkOptions, names: GroupNames) -> TransactionGroup:
     )
 
 
-_connections: OrderedDict[tuple[int, str], Connection] = OrderedDict()
+_connections: OrderedDict[tuple[int, str], SinkConnection] = OrderedDict()
 
 
-def connection_of(run: str, options: SinkOptions, *, idempotent: bool) -> Connection:
+def connection_of(run: str, options: SinkOptions, *, idempotent: bool) -> SinkConnection:
     """The one that this process has for the run."""
     name = (os.getpid(), run)
     found = _connections.get(name)
@@ -81,7 +81,7 @@ def connection_of(run: str, options: SinkOptions, *, idempotent: bool) -> Connec
             del _connections[other]  # the parent's: its thread is not in this process
         while len(_connections) >= KEPT:
             _connections.popitem(last=False)[1].close()
-        found = _connections[name] = Connection(options, idempotent=idempotent)
+        found = _connections[name] = SinkConnection(options, idempotent=idempotent)
     _connections.move_to_end(name)
     return found
 

@@ -25,7 +25,7 @@ from holdfast.client.produce.event_batch import MAX_BATCH_EVENTS
 from holdfast.client.transact.group_member import GroupNames
 from holdfast.spark.errors import one_sentence
 from holdfast.spark.sink.columns import Router
-from holdfast.spark.sink.connections import Connection, connection_of, forget
+from holdfast.spark.sink.connections import SinkConnection, connection_of, forget
 from holdfast.spark.sink.options import SinkOptions
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class _Way(Protocol):
 class _Sending:
     """What is under way. One piece at a time: rows of a partition keep their order."""
 
-    connection: Connection
+    connection: SinkConnection
     numbered: bool = False
     events: int = 0
     _under_way: Future[None] | None = field(default=None)
@@ -130,7 +130,7 @@ def write_exactly_once(options: SinkOptions, attempt: Attempt, rows: Iterator[pa
 
 
 @contextmanager
-def _joined(connection: Connection, member: GroupMember) -> Iterator[None]:
+def _joined(connection: SinkConnection, member: GroupMember) -> Iterator[None]:
     connection.thread.run(member.begin)
     try:
         yield

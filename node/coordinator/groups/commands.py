@@ -64,7 +64,7 @@ class JoinGroup(msgspec.Struct, frozen=True, array_like=True, tag=72):
     timestamp_ms: int = 0
 
 
-class Prepare(msgspec.Struct, frozen=True, array_like=True, tag=73):
+class PrepareMember(msgspec.Struct, frozen=True, array_like=True, tag=73):
     """The member has written everything: it waits for the decision of its group."""
 
     member: str
@@ -114,12 +114,14 @@ class ForgetWriter(msgspec.Struct, frozen=True, array_like=True, tag=80):
     timestamp_ms: int = 0
 
 
-GroupCommand = OpenGroup | JoinGroup | Prepare | CommitGroup | AbortGroup | ExpireGroup | ExpireMember | ForgetWriter
+GroupCommand = (
+    OpenGroup | JoinGroup | PrepareMember | CommitGroup | AbortGroup | ExpireGroup | ExpireMember | ForgetWriter
+)
 
 # ---------------------------------------------------------------- answers
 
 
-class Opened(msgspec.Struct, frozen=True, array_like=True, tag=81):
+class WriterOpened(msgspec.Struct, frozen=True, array_like=True, tag=81):
     """`already_done`: this batch, or a later one, was committed before: there is nothing to write. `known` False: the
     coordinator knew nothing of the writer: it is its first batch here, or it was forgotten."""
 

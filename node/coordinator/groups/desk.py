@@ -20,7 +20,7 @@ from node.coordinator.groups.commands import (
     GroupDecided,
     JoinGroup,
     OpenGroup,
-    Prepare,
+    PrepareMember,
     member_name,
 )
 from node.coordinator.groups.leases import Leases
@@ -34,8 +34,8 @@ from node.coordinator.groups.queries import (
     WriterRow,
 )
 from node.coordinator.groups.refusals import how_it_ended
-from node.coordinator.groups.state import Group, Writer
-from node.coordinator.groups.transitions import Fate
+from node.coordinator.groups.state import GroupRecord, WriterRecord
+from node.coordinator.groups.transitions import MemberFate
 from node.coordinator.machine import CoordinatorMachine
 from node.coordinator.queries import GroupQuestion
 from node.coordinator.waiters import Waiters
@@ -48,7 +48,7 @@ CLOSE_WAIT_S = 2.0
 _STEPS = {
     OpenGroup: "open-group",
     JoinGroup: "join-group",
-    Prepare: "prepare-member",
+    PrepareMember: "prepare-member",
     CommitGroup: "commit-group",
     AbortGroup: "abort-group",
     ForgetWriter: "forget-writer",
@@ -56,7 +56,7 @@ _STEPS = {
 """For crash points."""
 
 
-class Leader(Protocol):
+class CoordinatorLeader(Protocol):
     """The coordinator's replica on this node, while it leads."""
 
     @property
@@ -70,7 +70,7 @@ class Leader(Protocol):
 class GroupDesk:
     def __init__(
         self,
-        leader: Leader,
+        leader: CoordinatorLeader,
         machine: CoordinatorMachine,
         now_ms: Callable[[], int],
         confirm: Callable[[], Awaitable[Any]],
@@ -116,7 +116,7 @@ class GroupDesk:
 
     def _lives(self, member: str) -> bool:
         found = self._machine.writers.member(member)
-        return found is not None and found.fate in (Fate.JOINED, Fate.PREPARED)
+        return found is not None and found.fate in (MemberFate.JOINED, MemberFate.PREPARED)
 
     # ------------------------------------------------------------ what the leader does by itself
 
@@ -167,7 +167,7 @@ class GroupDesk:
         found = [one for one in writers.rows() if one.name > question.after]
         return WriterList([self._row(one, 0, 0) for one in found[:limit]])
 
-    def _row(self, one: Writer, after_member: int, limit: int) -> WriterRow:
+    def _row(self, one: WriterRecord, after_member: int, limit: int) -> WriterRow:
         lived_ms = self._machine.lived_ms(self._now_ms())
         ended = "" if one.aborted is None else f"batch {one.aborted.batch} was aborted{how_it_ended(one.aborted.how)}"
         row = WriterRow(one.name, one.run, one.closed, one.query, ended)
@@ -178,12 +178,12 @@ class GroupDesk:
         return WriterRow(
             one.name, one.run, one.closed, one.query, ended, group.batch, group.state.name.lower(),
             lived_ms - group.opened_ms, group.timeout_ms, len(group.members),
-            sum(member.fate is Fate.PREPARED for member in group.members), _oldest_ms(group, lived_ms),
+            sum(member.fate is MemberFate.PREPARED for member in group.members), _oldest_ms(group, lived_ms),
             [
                 MemberRow(
                     member.id, member.part, member.attempt, member.fate.name.lower(),
-                    member.how if member.fate is Fate.ABORTED else "", lived_ms - member.joined_ms, member.lease_ms,
-                    self._partitions(member.id),
+                    member.how if member.fate is MemberFate.ABORTED else "",
+                    lived_ms - member.joined_ms, member.lease_ms, self._partitions(member.id),
                 )
                 for member in some
             ],
@@ -194,7 +194,9 @@ class GroupDesk:
         return [] if one is None else list(one.groups)
 
 
-def _oldest_ms(group: Group, lived_ms: int) -> int:
+def _oldest_ms(group: GroupRecord, lived_ms: int) -> int:
     """Of the members that committed readers may wait for; 0: there is none."""
-    open_ms = (lived_ms - one.joined_ms for one in group.members if one.fate in (Fate.JOINED, Fate.PREPARED))
+    open_ms = (
+        lived_ms - one.joined_ms for one in group.members if one.fate in (MemberFate.JOINED, MemberFate.PREPARED)
+    )
     return max(open_ms, default=0)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from node.coordinator.groups.state import Member
+from node.coordinator.groups.state import MemberRecord
 
 LONGEST_GAP_S = 1.5
 """Between two looks; they are meant to come twice a second. What goes beyond was this leader's own silence."""
@@ -25,7 +25,7 @@ class Leases:
     def renew(self, members: Iterable[str]) -> None:
         self._renewed.update(members)
 
-    def over(self, leased: list[Member], now_s: float) -> list[Member]:
+    def over(self, leased: list[MemberRecord], now_s: float) -> list[MemberRecord]:
         """Those whose lease has ended. Call it twice a second."""
         gap_s = 0.0 if self._looked_s is None else now_s - self._looked_s
         lost_s = max(0.0, gap_s - LONGEST_GAP_S)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from node.coordinator.commands import MAX_ID_CHARACTERS, Code, Declined
 from node.coordinator.groups.commands import JoinGroup, OpenGroup
-from node.coordinator.groups.state import Group, Member, Writer
-from node.coordinator.groups.transitions import Fate
+from node.coordinator.groups.state import GroupRecord, MemberRecord, WriterRecord
+from node.coordinator.groups.transitions import MemberFate
 
 MAX_NAME_CHARACTERS = 128
 """Of a run, a part and an attempt: a name of thirty characters is usual."""
@@ -23,10 +23,10 @@ NAMED = 10
 """Members that a refusal names."""
 
 FATES = {
-    Fate.JOINED: "not prepared",
-    Fate.PREPARED: "prepared",
-    Fate.COMMITTED: "committed",
-    Fate.ABORTED: "aborted",
+    MemberFate.JOINED: "not prepared",
+    MemberFate.PREPARED: "prepared",
+    MemberFate.COMMITTED: "committed",
+    MemberFate.ABORTED: "aborted",
 }
 
 WHY = {
@@ -58,11 +58,11 @@ def improper_member(command: JoinGroup) -> str:
     return "" if command.holder else "a member needs a holder"
 
 
-def succeeded(writer: Writer, run: str) -> Declined:
+def succeeded(writer: WriterRecord, run: str) -> Declined:
     return Declined("fenced", f"run {run!r} of {writer.name!r} was succeeded by {writer.run!r}")
 
 
-def another_query(writer: Writer, command: OpenGroup) -> str:
+def another_query(writer: WriterRecord, command: OpenGroup) -> str:
     return (
         f"writer {writer.name!r} has committed batch {writer.closed} for query {writer.query!r}; query "
         f"{command.query!r} comes with batch {command.batch}, which would be taken for done. Was its checkpoint "
@@ -70,7 +70,7 @@ def another_query(writer: Writer, command: OpenGroup) -> str:
     )
 
 
-def aborted(member: Member) -> Declined:
+def aborted(member: MemberRecord) -> Declined:
     codes: dict[str, Code] = {"lease": "expired", "timeout": "expired", "fenced": "fenced", "group": "fenced"}
     code = codes.get(member.how, "ended")
     return Declined(code, f"member {member.what} was aborted{WHY.get(member.how, '')}")
@@ -81,14 +81,14 @@ def how_it_ended(how: str) -> str:
     return {"client": " by its writer", **WHY}.get(how, "")
 
 
-def unfit(group: Group, winners: list[str]) -> Declined | None:
+def unfit(group: GroupRecord, winners: list[str]) -> Declined | None:
     """Why these cannot win; None: they can."""
     members = {one.id: one for one in group.members}
     strange = [winner for winner in winners if winner not in members]
     if strange:
         detail = f"batch {group.batch}, as it is open now, has no such members: {', '.join(strange[:NAMED])}"
         return Declined("not-prepared", detail)
-    late = [members[winner] for winner in winners if members[winner].fate is not Fate.PREPARED]
+    late = [members[winner] for winner in winners if members[winner].fate is not MemberFate.PREPARED]
     if late:
         names = ", ".join(f"{one.what} is {FATES[one.fate]}{WHY.get(one.how, '')}" for one in late[:NAMED])
         return Declined("not-prepared", f"nothing was decided of batch {group.batch}: {names}")

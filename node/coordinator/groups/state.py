@@ -5,12 +5,12 @@ from __future__ import annotations
 import msgspec
 
 from node.coordinator.commands import How
-from node.coordinator.groups.transitions import Fate, GroupState
+from node.coordinator.groups.transitions import GroupState, MemberFate
 
 NONE_CLOSED = -1
 
 
-class Member(msgspec.Struct, array_like=True):
+class MemberRecord(msgspec.Struct, array_like=True):
     """Fields are only ever added at the end."""
 
     id: str
@@ -21,7 +21,7 @@ class Member(msgspec.Struct, array_like=True):
     holder: str
     lease_ms: int
     joined_ms: int  # in lived time
-    fate: Fate = Fate.JOINED
+    fate: MemberFate = MemberFate.JOINED
     how: How = "client"  # it was aborted
 
     @property
@@ -29,14 +29,14 @@ class Member(msgspec.Struct, array_like=True):
         return f"{self.id} (part {self.part!r}, attempt {self.attempt!r})"
 
 
-class Group(msgspec.Struct, array_like=True):
+class GroupRecord(msgspec.Struct, array_like=True):
     batch: int
     run: str
     query: str
     timeout_ms: int
     opened_ms: int  # in lived time
     state: GroupState = GroupState.OPEN
-    members: list[Member] = []  # in the order in which they joined
+    members: list[MemberRecord] = []  # in the order in which they joined
     pending: int = 0  # when decided: members that lack markers
 
     @property
@@ -50,7 +50,7 @@ class AbortedGroup(msgspec.Struct, frozen=True, array_like=True):
     how: How
 
 
-class Writer(msgspec.Struct, array_like=True):
+class WriterRecord(msgspec.Struct, array_like=True):
     """`run`: the newest."""
 
     name: str
@@ -58,7 +58,7 @@ class Writer(msgspec.Struct, array_like=True):
     closed: int = NONE_CLOSED
     query: str = ""  # of the batch that was closed last
     earlier_runs: list[str] = []
-    group: Group | None = None
+    group: GroupRecord | None = None
     aborted: AbortedGroup | None = None  # the last one that was
     touched_ms: int = 0
     once: bool = False  # its name was drawn for one batch

@@ -17,7 +17,7 @@ class GroupState(IntEnum):
     DECIDING = 2  # decided: its winners commit, whatever happens from now on
 
 
-class Fate(IntEnum):
+class MemberFate(IntEnum):
     """Of a member."""
 
     JOINED = 0  # it writes, under a lease
@@ -35,12 +35,12 @@ _GROUP: frozenset[tuple[GroupState, GroupState]] = frozenset(
     }
 )
 
-_FATE: frozenset[tuple[Fate, Fate]] = frozenset(
+_FATE: frozenset[tuple[MemberFate, MemberFate]] = frozenset(
     {
-        (Fate.JOINED, Fate.PREPARED),
-        (Fate.JOINED, Fate.ABORTED),
-        (Fate.PREPARED, Fate.ABORTED),
-        (Fate.PREPARED, Fate.COMMITTED),
+        (MemberFate.JOINED, MemberFate.PREPARED),
+        (MemberFate.JOINED, MemberFate.ABORTED),
+        (MemberFate.PREPARED, MemberFate.ABORTED),
+        (MemberFate.PREPARED, MemberFate.COMMITTED),
     }
 )
 
@@ -52,7 +52,7 @@ def check_group(before: GroupState, after: GroupState) -> GroupState:
     return after
 
 
-def check_fate(before: Fate, after: Fate) -> Fate:
+def check_fate(before: MemberFate, after: MemberFate) -> MemberFate:
     """`after`. Raises IllegalTransition."""
     if (before, after) not in _FATE:
         raise IllegalTransition(f"a member that is {before.name} cannot be {after.name}")

@@ -51,11 +51,11 @@ from node.coordinator.groups.commands import (
     GroupDecided,
     Joined,
     JoinGroup,
-    Opened,
     OpenGroup,
-    Prepare,
     Prepared,
+    PrepareMember,
     WriterForgotten,
+    WriterOpened,
     member_id,
 )
 from node.coordinator.groups.refusals import (
@@ -68,8 +68,8 @@ from node.coordinator.groups.refusals import (
     succeeded,
     unfit,
 )
-from node.coordinator.groups.state import NONE_CLOSED, AbortedGroup, Group, Member, Writer
-from node.coordinator.groups.transitions import Fate, GroupState, check_fate, check_group
+from node.coordinator.groups.state import NONE_CLOSED, AbortedGroup, GroupRecord, MemberRecord, WriterRecord
+from node.coordinator.groups.transitions import GroupState, MemberFate, check_fate, check_group
 
 MAX_WRITERS = 10_000
 """That one coordinator knows, some hundred bytes each in every checkpoint, and 40 more for each run before."""
@@ -110,12 +110,14 @@ class Transactions(Protocol):
 class Writers:
     def __init__(self, transactions: Transactions) -> None:
         self._transactions = transactions
-        self._writers: dict[str, Writer] = {}
-        self._members: dict[str, tuple[Writer, Group, Member]] = {}  # of the groups that are open or being decided
+        self._writers: dict[str, WriterRecord] = {}
+        self._members: dict[
+            str, tuple[WriterRecord, GroupRecord, MemberRecord]
+        ] = {}  # of the groups that are open or being decided
         self.handlers: dict[type[Any], Callable[[Any], Result]] = {
             OpenGroup: self._open,
             JoinGroup: self._join,
-            Prepare: self._prepare,
+            PrepareMember: self._prepare,
             CommitGroup: self._commit,
             AbortGroup: self._abort,
             ExpireGroup: self._expire_group,
@@ -125,30 +127,30 @@ class Writers:
 
     # ------------------------------------------------------------ what there is
 
-    def get(self, name: str) -> Writer | None:
+    def get(self, name: str) -> WriterRecord | None:
         return self._writers.get(name)
 
-    def __iter__(self) -> Iterator[Writer]:
+    def __iter__(self) -> Iterator[WriterRecord]:
         return iter(self._writers.values())
 
     def __len__(self) -> int:
         return len(self._writers)
 
-    def open_groups(self) -> list[tuple[Writer, Group]]:
+    def open_groups(self) -> list[tuple[WriterRecord, GroupRecord]]:
         return [(one, one.group) for one in self._writers.values() if one.group is not None]
 
-    def leased(self) -> list[Member]:
+    def leased(self) -> list[MemberRecord]:
         """Members that live by their leases."""
-        return [member for _, _, member in self._members.values() if member.fate is Fate.JOINED]
+        return [member for _, _, member in self._members.values() if member.fate is MemberFate.JOINED]
 
-    def overdue(self, lived_ms: int) -> list[tuple[Writer, Group]]:
+    def overdue(self, lived_ms: int) -> list[tuple[WriterRecord, GroupRecord]]:
         return [
             (writer, group)
             for writer, group in self.open_groups()
             if group.state is GroupState.OPEN and group.deadline_ms <= lived_ms
         ]
 
-    def member(self, member: str) -> Member | None:
+    def member(self, member: str) -> MemberRecord | None:
         found = self._members.get(member)
         return None if found is None else found[2]
 
@@ -170,9 +172,9 @@ class Writers:
             return Declined("another-query", another_query(writer, command))
         if group is not None and group.run == command.run:
             if group.batch == command.batch:
-                return Opened(False, writer.closed, True, group.timeout_ms)
+                return WriterOpened(False, writer.closed, True, group.timeout_ms)
             if is_done:
-                return Opened(True, writer.closed, True, group.timeout_ms)
+                return WriterOpened(True, writer.closed, True, group.timeout_ms)
             if command.batch < group.batch:
                 detail = f"batch {group.batch} of {writer.name!r} is open, by the same run: {command.batch} is over"
                 return Declined("fenced", detail)
@@ -180,7 +182,7 @@ class Writers:
             self._abort_all(writer, group, "fenced")
         self._begin_run(writer, command.run)
         if is_done:
-            return Opened(True, writer.closed, True, command.timeout_ms)
+            return WriterOpened(True, writer.closed, True, command.timeout_ms)
         return self._open_next(writer, command, known=True)
 
     def _open_first(self, command: OpenGroup) -> Result:
@@ -188,24 +190,24 @@ class Writers:
             return Declined(
                 "too-many", f"this coordinator knows {MAX_WRITERS} writers; use fewer, and keep their names"
             )
-        writer = self._writers[command.writer] = Writer(command.writer, command.run, once=command.once)
+        writer = self._writers[command.writer] = WriterRecord(command.writer, command.run, once=command.once)
         return self._open_next(writer, command, known=False)
 
-    def _open_next(self, writer: Writer, command: OpenGroup, *, known: bool) -> Opened:
+    def _open_next(self, writer: WriterRecord, command: OpenGroup, *, known: bool) -> WriterOpened:
         state = check_group(GroupState.CLOSED, GroupState.OPEN)
-        writer.group = Group(
+        writer.group = GroupRecord(
             command.batch, command.run, command.query, command.timeout_ms, self._transactions.now_ms, state
         )
         writer.touched_ms = self._transactions.now_ms
-        return Opened(False, writer.closed, known, command.timeout_ms)
+        return WriterOpened(False, writer.closed, known, command.timeout_ms)
 
-    def _begin_run(self, writer: Writer, run: str) -> None:
+    def _begin_run(self, writer: WriterRecord, run: str) -> None:
         if writer.run != run:
             writer.earlier_runs = [*writer.earlier_runs, writer.run][-MAX_RUNS:]
             writer.run = run
         writer.touched_ms = self._transactions.now_ms
 
-    def _group_of(self, command: JoinGroup | CommitGroup | AbortGroup) -> tuple[Writer, Group] | Declined:
+    def _group_of(self, command: JoinGroup | CommitGroup | AbortGroup) -> tuple[WriterRecord, GroupRecord] | Declined:
         """The open group that the command speaks of, in the name of the run that has it."""
         writer = self._writers.get(command.writer)
         if writer is None:
@@ -220,7 +222,7 @@ class Writers:
             return Declined("fenced", f"batch {group.batch} of {writer.name!r} is open by run {group.run!r}")
         return writer, group
 
-    def _not_open(self, writer: Writer, batch: int) -> Declined:
+    def _not_open(self, writer: WriterRecord, batch: int) -> Declined:
         if batch == NONE_CLOSED:
             return Declined("ended", f"{writer.name!r} has no batch open")
         if batch <= writer.closed:
@@ -280,7 +282,7 @@ class Writers:
         self._abort_all(writer, group, "timeout")
         return GroupDecided(False, True)
 
-    def _abort_all(self, writer: Writer, group: Group, how: How) -> None:
+    def _abort_all(self, writer: WriterRecord, group: GroupRecord, how: How) -> None:
         """The writer stays at the batch that it closed last."""
         for member in group.members:
             self._end(member, commit=False, how=how)
@@ -288,12 +290,12 @@ class Writers:
         writer.aborted = AbortedGroup(group.batch, group.run, how)
         self._remove(writer, group)
 
-    def _close(self, writer: Writer, group: Group) -> None:
+    def _close(self, writer: WriterRecord, group: GroupRecord) -> None:
         group.state = check_group(group.state, GroupState.CLOSED)
         writer.closed, writer.query, writer.aborted = group.batch, group.query, None
         self._remove(writer, group)
 
-    def _remove(self, writer: Writer, group: Group) -> None:
+    def _remove(self, writer: WriterRecord, group: GroupRecord) -> None:
         for member in group.members:
             self._members.pop(member.id, None)
         writer.group, writer.touched_ms = None, self._transactions.now_ms
@@ -314,34 +316,34 @@ class Writers:
         member = known or self._admit(writer, group, command)
         if isinstance(member, Declined):
             return member
-        if member.fate is not Fate.JOINED:
+        if member.fate is not MemberFate.JOINED:
             return Declined("fenced", f"member {member.what} is {FATES[member.fate]}{WHY.get(member.how, '')}")
         return Joined(member.id, member.producer_id, member.epoch, member.lease_ms, group.timeout_ms)
 
-    def _admit(self, writer: Writer, group: Group, command: JoinGroup) -> Member | Declined:
+    def _admit(self, writer: WriterRecord, group: GroupRecord, command: JoinGroup) -> MemberRecord | Declined:
         if len(group.members) >= MAX_MEMBERS:
             return Declined("too-many", f"a group has {MAX_MEMBERS} members at most: write the batch in fewer parts")
         pair = self._transactions.make_member(writer.name, command.holder, group.timeout_ms)
         if pair is None:
             return Declined("too-many", "this coordinator has no room for more transactions now")
         now_ms = self._transactions.now_ms
-        member = Member(
+        member = MemberRecord(
             member_id(*pair), *pair, command.part, command.attempt, command.holder, command.lease_ms, now_ms
         )
         group.members.append(member)
         self._members[member.id] = (writer, group, member)
         return member
 
-    def _prepare(self, command: Prepare) -> Result:
+    def _prepare(self, command: PrepareMember) -> Result:
         member = self.member(command.member)
         if member is None:
             # Who won, and how, is not remembered: its client has not heard that it was prepared, or is a zombie.
             detail = f"the group of member {command.member} is closed; whether it won is not known here"
             return Declined("forgotten", detail)
-        if member.fate is Fate.ABORTED:
+        if member.fate is MemberFate.ABORTED:
             return aborted(member)
-        if member.fate is Fate.JOINED:
-            member.fate = check_fate(member.fate, Fate.PREPARED)
+        if member.fate is MemberFate.JOINED:
+            member.fate = check_fate(member.fate, MemberFate.PREPARED)
         return Prepared(member.id)
 
     def may_write(self, name: str) -> Declined | None:
@@ -349,9 +351,9 @@ class Writers:
         member = self.member(name)
         if member is None:
             return Declined("fenced", f"the group of member {name} is closed")
-        if member.fate is Fate.ABORTED:
+        if member.fate is MemberFate.ABORTED:
             return aborted(member)
-        if member.fate is not Fate.JOINED:
+        if member.fate is not MemberFate.JOINED:
             return Declined("ended", f"member {member.what} is {FATES[member.fate]}: it writes no more")
         return None
 
@@ -360,22 +362,22 @@ class Writers:
         member = self.member(name)
         if member is None:
             return Declined("fenced", f"the group of member {name} is closed")
-        if member.fate in (Fate.PREPARED, Fate.COMMITTED):
+        if member.fate in (MemberFate.PREPARED, MemberFate.COMMITTED):
             return Declined("ended", f"member {member.what} is {FATES[member.fate]}: its group decides about it")
         self._end(member, commit=False, how=how)
         return None
 
     def _expire_member(self, command: ExpireMember) -> Result:
         member = self.member(command.member)
-        if member is None or member.fate is not Fate.JOINED:
+        if member is None or member.fate is not MemberFate.JOINED:
             return Declined("ended", f"member {command.member} has no lease any more")
         self._end(member, commit=False, how="lease")
         return GroupDecided(False, False)
 
-    def _end(self, member: Member, *, commit: bool, how: How) -> bool:
+    def _end(self, member: MemberRecord, *, commit: bool, how: How) -> bool:
         """Whether markers of it are under way."""
-        if member.fate is not Fate.ABORTED:
-            member.fate = check_fate(member.fate, Fate.COMMITTED if commit else Fate.ABORTED)
+        if member.fate is not MemberFate.ABORTED:
+            member.fate = check_fate(member.fate, MemberFate.COMMITTED if commit else MemberFate.ABORTED)
             member.how = how
         return self._transactions.end_member(member.id, commit=commit, how=how)
 
@@ -414,15 +416,15 @@ class Writers:
         del self._writers[writer.name]
         return WriterForgotten(writer.closed)
 
-    def rows(self) -> list[Writer]:
+    def rows(self) -> list[WriterRecord]:
         return [self._writers[name] for name in sorted(self._writers)]
 
-    def restore(self, rows: list[Writer]) -> None:
+    def restore(self, rows: list[WriterRecord]) -> None:
         self._writers = {one.name: one for one in rows}
         self._members = {
             member.id: (writer, group, member) for writer, group in self.open_groups() for member in group.members
         }
 
 
-def _is_deciding(group: Group | None, batch: int) -> bool:
+def _is_deciding(group: GroupRecord | None, batch: int) -> bool:
     return group is not None and group.batch == batch and group.state is GroupState.DECIDING

@@ -50,13 +50,13 @@ class Eater(Protocol):
 
     @property
     def has_its_fill(self) -> bool:
-        """What was taken in is to be answered first; `Intake.go_on` is called then."""
+        """What was taken in is to be answered first; `ConnectionInput.go_on` is called then."""
         ...
 
     def fail(self, error: BaseException) -> None: ...
 
 
-class Intake:
+class ConnectionInput:
     """Implements `turns.Taker`."""
 
     def __init__(self, connection: Eater, listener: Inputs, budget: Budget) -> None:

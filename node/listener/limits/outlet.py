@@ -15,7 +15,7 @@ from typing import Protocol
 from holdfast.amqp import Engine
 from node.listener.config import ListenerConfig
 from node.listener.endpoint import Endpoint
-from node.listener.limits.intake import Intake
+from node.listener.limits.intake import ConnectionInput
 from node.listener.limits.turns import Turns, clock_s
 
 WRITE_HIGH_BYTES = 256 * 1024
@@ -39,7 +39,7 @@ class Speaker(Protocol):
 
     engine: Engine
     config: ListenerConfig
-    intake: Intake
+    intake: ConnectionInput
 
     def said_all(self) -> None:
         """Nothing will be sent any more."""

@@ -26,7 +26,7 @@ from node.listener.transactions.coordinator_terms import new_txn_id
 from node.listener.transactions.transaction_queue import TransactionalBatch, TransactionQueue
 from node.partition.api import Appended, Failed
 from node.transactions.errors import TransactionFailed
-from node.transactions.transaction import StagedPosition, Transaction
+from node.transactions.transaction import HeldTransaction, StagedPosition
 
 MAX_NAMED = 10_000
 """Positions that a client names under one transaction: one for each group and partition."""
@@ -58,7 +58,7 @@ class ReceivingLink(Protocol):
         ...
 
 
-class Host(Protocol):
+class TransactionHost(Protocol):
     """The connection."""
 
     transactions: dict[bytes, ClientTransaction]
@@ -70,7 +70,7 @@ class Host(Protocol):
 class ClientTransaction:
     """Implements `QueueOwner`."""
 
-    def __init__(self, host: Host, transaction: Transaction, leader_wait_s: float) -> None:
+    def __init__(self, host: TransactionHost, transaction: HeldTransaction, leader_wait_s: float) -> None:
         self.txn_id = new_txn_id(transaction.pair)
         self.transaction = transaction
         self._host = host

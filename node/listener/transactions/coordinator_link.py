@@ -61,7 +61,7 @@ from node.transactions.errors import Code, TransactionFailed
 from node.transactions.manager import TransactionManager
 from node.transactions.member import MemberProducer
 from node.transactions.producer import TransactionalProducer
-from node.transactions.transaction import Transaction
+from node.transactions.transaction import HeldTransaction
 
 CREDIT = 16
 """Declares and discharges under way on a link. Stock clients need two: a discharge and the next declare."""
@@ -263,7 +263,7 @@ class CoordinatorLink(Endpoint):
         self._open[own.txn_id] = self.host.transactions[own.txn_id] = own
         return Declared(own.txn_id)
 
-    async def _begin(self) -> Transaction:
+    async def _begin(self) -> HeldTransaction:
         """Raises TransactionFailed."""
         if self._producer is not None:
             return await self._manager.begin(self._producer)

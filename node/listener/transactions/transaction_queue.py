@@ -18,7 +18,7 @@ from node.listener.broker import Broker
 from node.listener.incoming.append_queue import QueuedBatch, QueueOwner
 from node.listener.incoming.idempotent.idempotent_append_queue import IdempotentAppendQueue
 from node.partition.api import Failed
-from node.transactions.transaction import Transaction
+from node.transactions.transaction import HeldTransaction
 
 
 class TransactionalBatch(QueuedBatch):
@@ -36,7 +36,14 @@ class TransactionalBatch(QueuedBatch):
 
 class TransactionQueue(IdempotentAppendQueue):
     def __init__(
-        self, owner: QueueOwner, broker: Broker, log: str, partition: str, transaction: Transaction, *, wait_s: float
+        self,
+        owner: QueueOwner,
+        broker: Broker,
+        log: str,
+        partition: str,
+        transaction: HeldTransaction,
+        *,
+        wait_s: float,
     ) -> None:
         super().__init__(owner, broker, log, partition, wait_s=wait_s, follow=True)
         self._transaction = transaction

@@ -33,7 +33,7 @@ PIECE_BYTES = 1 << 20
 """Of a torn tail that is searched for records, at a time."""
 
 
-class End(NamedTuple):
+class WalEnd(NamedTuple):
     """Where the write-ahead log ends."""
 
     position: WalPosition
@@ -48,7 +48,7 @@ class Recovery:
         self._sizes = sizes
         self._system = system
         self._opened = opened  # the descriptor of a segment
-        self.end = End(WalPosition(0, 0), 0)
+        self.end = WalEnd(WalPosition(0, 0), 0)
 
     def _path(self, number: int) -> Path:
         return self._directory / f"{number:08}.seg"
@@ -99,7 +99,7 @@ class Recovery:
         ):
             found = f"it ends at {before.position.offset}, but had {head.previous_length} bytes when it was sealed"
             raise StorageDamaged(self._path(before.position.segment), found)
-        self.end = End(WalPosition(number, SEGMENT_HEAD_BYTES), head.first_sequence - 1)
+        self.end = WalEnd(WalPosition(number, SEGMENT_HEAD_BYTES), head.first_sequence - 1)
         yield from self._whole_records(file, head.marker, start)
         if is_last:
             self._search_behind(file, head.marker)
@@ -117,7 +117,7 @@ class Recovery:
             record = read_record(file, begin, head, with_values=begin >= start)
             if record is None:
                 return
-            self.end = End(record.end, head.sequence)
+            self.end = WalEnd(record.end, head.sequence)
             yield record
 
     def _search_behind(self, file: int, marker: bytes) -> None:

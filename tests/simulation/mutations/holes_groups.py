@@ -7,18 +7,18 @@ from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 
-from node.coordinator.groups.state import NONE_CLOSED, Member, Writer
+from node.coordinator.groups.state import NONE_CLOSED, MemberRecord, WriterRecord
 from node.coordinator.groups.writers import Writers
 from node.coordinator.machine import CoordinatorMachine
 from node.coordinator.state import TransactionalId
-from node.transactions.transaction import Transaction
+from node.transactions.transaction import HeldTransaction
 
 
 @contextlib.contextmanager
 def last_batches_are_not_in_checkpoints() -> Iterator[None]:
     restore = Writers.restore
 
-    def forget(self: Writers, rows: list[Writer]) -> None:
+    def forget(self: Writers, rows: list[WriterRecord]) -> None:
         for one in rows:
             one.closed = NONE_CLOSED
         restore(self, rows)
@@ -32,7 +32,7 @@ def losers_live_on() -> Iterator[None]:
     """The decision ends the winners only."""
     end = Writers._end
 
-    def winners_only(self: Writers, member: Member, *, commit: bool, how: Any) -> bool:
+    def winners_only(self: Writers, member: MemberRecord, *, commit: bool, how: Any) -> bool:
         return how != "group" and end(self, member, commit=commit, how=how)
 
     with mock.patch.object(Writers, "_end", winners_only):
@@ -58,7 +58,7 @@ def prepared_is_committed() -> Iterator[None]:
 def runs_that_were_succeeded_go_on() -> Iterator[None]:
     begin = Writers._begin_run
 
-    def forget(self: Writers, writer: Writer, run: str) -> None:
+    def forget(self: Writers, writer: WriterRecord, run: str) -> None:
         begin(self, writer, run)
         writer.earlier_runs = []
 
@@ -82,4 +82,4 @@ def pairs_of_members_are_used_again() -> Iterator[None]:
 
 def lost_events_are_prepared() -> contextlib.AbstractContextManager[Any]:
     """What could not be written does not make the member roll back."""
-    return mock.patch.object(Transaction, "must_roll_back", return_value=None)
+    return mock.patch.object(HeldTransaction, "must_roll_back", return_value=None)

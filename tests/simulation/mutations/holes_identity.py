@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from unittest import mock
 
-from cluster.boot_counters import KnownStart, Start, copy_fault
+from cluster.boot_counters import DirectoryStart, KnownStart, copy_fault
 from cluster.rpc import start_memory
 from node.startup.start_memory import StoredStarts
 
@@ -22,8 +22,8 @@ def starts_not_compared() -> Iterator[None]:
 def starts_without_marks() -> Iterator[None]:
     """A copy that is started often enough overtakes the original."""
 
-    def counted(start: Start, known: KnownStart) -> str | None:
-        return copy_fault(Start(start.boot), KnownStart(known.boot))
+    def counted(start: DirectoryStart, known: KnownStart) -> str | None:
+        return copy_fault(DirectoryStart(start.boot), KnownStart(known.boot))
 
     with mock.patch.object(start_memory, "copy_fault", counted):
         yield

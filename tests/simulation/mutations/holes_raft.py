@@ -10,8 +10,8 @@ from unittest import mock
 
 from cluster.raft import (
     Discarded,
-    Group,
     NodeId,
+    RaftGroup,
     RaftMessage,
     RaftOptions,
     StateDamaged,
@@ -22,7 +22,7 @@ from cluster.raft.elections.leadership_transfer import LeadershipTransfer
 from cluster.raft.elections.vote_recovery import VoteRecovery
 from cluster.raft.log.log_store import LogStore
 from cluster.raft.proposals import Proposals
-from cluster.raft.pysyncobj.core import Core, GroupMember, MatchIndex
+from cluster.raft.pysyncobj.core import Core, MatchIndex, RaftMember
 from cluster.raft.raft_pb2 import AppendEntries, VoteRequest
 from cluster.raft.read_index import ReadDone, ReadIndex
 from cluster.raft.replication import step
@@ -39,7 +39,7 @@ from cluster.raft.snapshot.staging import Staging
 def no_append_rewrite() -> Iterator[None]:
     """A2: appends reach the library as they came."""
 
-    def deliver_as_it_came(step: Stepper, member: GroupMember, term: int, body: AppendEntries) -> None:
+    def deliver_as_it_came(step: Stepper, member: RaftMember, term: int, body: AppendEntries) -> None:
         first = body.previous_index + 1
         entries = [(data, first + i, body.entry_terms[i]) for i, data in enumerate(body.entries)]
         step._deliver(
@@ -85,7 +85,7 @@ def no_commit_clamp() -> Iterator[None]:
     """A3: a commit index is believed without a match of logs."""
     bare_handler = Stepper._bare
 
-    def believe(step: Stepper, member: GroupMember, term: int, commit_index: int, proven: int) -> None:
+    def believe(step: Stepper, member: RaftMember, term: int, commit_index: int, proven: int) -> None:
         bare_handler(step, member, term, commit_index, proven=commit_index)
 
     with mock.patch.object(Stepper, "_bare", believe):
@@ -138,10 +138,10 @@ def unknown_is_discarded() -> Iterator[None]:
 def reads_not_confirmed() -> Iterator[None]:
     """A16: who believes to lead answers."""
 
-    def answer(group: Group, done: ReadDone) -> None:
+    def answer(group: RaftGroup, done: ReadDone) -> None:
         done(group.applied_index)
 
-    with mock.patch.object(Group, "read_index", answer):
+    with mock.patch.object(RaftGroup, "read_index", answer):
         yield
 
 
@@ -153,7 +153,7 @@ def replies_of_any_term() -> Iterator[None]:
     """A1: an acknowledgement counts whatever term it was given in."""
     handle = Stepper._on_append_reply
 
-    def take(step: Stepper, member: GroupMember, message: RaftMessage, now: float) -> None:
+    def take(step: Stepper, member: RaftMember, message: RaftMessage, now: float) -> None:
         message.term = step.core.term
         handle(step, member, message, now)
 
@@ -341,7 +341,7 @@ def mute_not_persisted() -> Iterator[None]:
 def regained_vote_in_the_same_term() -> Iterator[None]:
     """Who gets its vote back may use it in the very term."""
 
-    def vote_for_nobody(core: Core, member: GroupMember) -> None:
+    def vote_for_nobody(core: Core, member: RaftMember) -> None:
         """Not a mock: the library looks at each method of its subclass."""
 
     with mock.patch.object(Core, "vote_for", vote_for_nobody):
@@ -352,7 +352,7 @@ def regained_vote_in_the_same_term() -> Iterator[None]:
 def match_of_the_wiped_kept() -> Iterator[None]:
     """What a member acknowledged before it lost its disk goes on counting."""
 
-    def keep(stepper: Stepper, member: GroupMember, progress: Progress) -> None:
+    def keep(stepper: Stepper, member: RaftMember, progress: Progress) -> None:
         progress.begin_new_life(stepper.next_sequence)
         stepper.core.next_index[member] = stepper._log_store.last + 1
 
@@ -415,7 +415,7 @@ def early_answer_to_repeats() -> Iterator[None]:
     """A6: that an append was here already is said before what came with it is synced."""
     match = Stepper._match
 
-    def answer_early(step: Stepper, member: GroupMember, term: int, body: AppendEntries) -> None:
+    def answer_early(step: Stepper, member: RaftMember, term: int, body: AppendEntries) -> None:
         later = step._emit
         with mock.patch.object(step, "_emit", cast(Any, later).__self__._emit_early):
             match(step, member, term, body)

@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError
 
 from cluster.metadata import MetadataMachine
 from cluster.metadata.state import MetadataState
-from cluster.raft import FetchReply, Group
+from cluster.raft import FetchReply, RaftGroup
 from cluster.raft.multiraft import MultiRaft
 from cluster.raft.raft_pb2 import FetchBody
 from cluster.raft.snapshot import receiver
@@ -163,7 +163,7 @@ def replaced_member_votes() -> Iterator[None]:
     """A member that lost its memory is opened like a new one."""
     open_group = MultiRaft.open_group
 
-    def with_a_vote(multiraft: MultiRaft, *values: Any, **named: Any) -> Group:
+    def with_a_vote(multiraft: MultiRaft, *values: Any, **named: Any) -> RaftGroup:
         return open_group(multiraft, *values, **{**named, "mute": False})
 
     with mock.patch.object(MultiRaft, "open_group", with_a_vote):

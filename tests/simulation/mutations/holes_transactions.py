@@ -22,7 +22,7 @@ from node.coordinator.machine import CoordinatorMachine
 from node.coordinator.markers import MarkerSender
 from node.coordinator.queries import NoteAndEnd
 from node.coordinator.replica import CoordinatorReplica
-from node.coordinator.transitions import DECIDED, State
+from node.coordinator.transitions import DECIDED, TransactionState
 from node.listener import errors
 from node.listener.outgoing.partition_cursor import PartitionCursor
 from node.listener.transactions.client_transaction import ClientTransaction
@@ -31,7 +31,7 @@ from node.partition.transactions.queries import WriteMarker
 from node.partition.transactions.transaction_state import OpenTransaction, TransactionTable
 from node.replica_manager import NodeSightings
 from node.transactions.producer import TransactionalProducer
-from node.transactions.transaction import Transaction
+from node.transactions.transaction import HeldTransaction
 
 # ---------------------------------------------------------------- coordinators
 
@@ -43,7 +43,12 @@ def markers_before_the_decision() -> Iterator[None]:
 
     async def early(self: CoordinatorReplica, command: Any) -> Any:
         one = self._machine.get(getattr(command, "transactional_id", ""))
-        if isinstance(command, EndTransaction) and command.commit and one is not None and one.state is State.ONGOING:
+        if (
+            isinstance(command, EndTransaction)
+            and command.commit
+            and one is not None
+            and one.state is TransactionState.ONGOING
+        ):
             marker = WriteMarker(command.producer_id, command.epoch, True, self.group.term)
             _told.update(asyncio.ensure_future(self._markers._ask(group, marker)) for group in one.groups)
         return await propose(self, command)
@@ -143,7 +148,7 @@ def decisions_are_overruled() -> Iterator[None]:
     def overrule(self: CoordinatorMachine, command: Any) -> Any:
         one = self._ids.get(command.transactional_id)
         if one is not None and one.pair == (command.producer_id, command.epoch) and one.state in DECIDED:
-            one.state = State.ONGOING
+            one.state = TransactionState.ONGOING
         return end(self, command)
 
     with mock.patch.object(CoordinatorMachine, "_end", overrule):
@@ -158,7 +163,7 @@ def decisions_are_not_in_checkpoints() -> Iterator[None]:
     def forget(self: CoordinatorMachine, data: bytes | None) -> None:
         restore(self, data)
         for one in self._under_way.values():
-            one.state, one.groups = State.EMPTY, []
+            one.state, one.groups = TransactionState.EMPTY, []
         self._under_way.clear()
 
     with mock.patch.object(CoordinatorMachine, "restore", forget):
@@ -269,14 +274,14 @@ def claims_do_not_wait_for_decisions() -> AbstractContextManager[Any]:
 @contextlib.contextmanager
 def positions_are_staged_without_a_word() -> Iterator[None]:
     """A refused position is not heeded: the transaction commits."""
-    stage = Transaction._stage
+    stage = HeldTransaction._stage
 
-    async def unheeding(self: Transaction, group: int, wanted: Any) -> None:
+    async def unheeding(self: HeldTransaction, group: int, wanted: Any) -> None:
         before = self.rollback_only
         await stage(self, group, wanted)
         self.rollback_only = before
 
-    with mock.patch.object(Transaction, "_stage", unheeding):
+    with mock.patch.object(HeldTransaction, "_stage", unheeding):
         yield
 
 
@@ -285,18 +290,18 @@ def positions_are_staged_without_a_word() -> Iterator[None]:
 
 def lost_events_are_committed() -> AbstractContextManager[Any]:
     """What could not be written does not make the transaction roll back."""
-    return mock.patch.object(Transaction, "must_roll_back", return_value=None)
+    return mock.patch.object(HeldTransaction, "must_roll_back", return_value=None)
 
 
 @contextlib.contextmanager
 def coordinators_are_not_told_of_partitions() -> Iterator[None]:
     """Only of the first."""
-    add = Transaction._add
+    add = HeldTransaction._add
 
-    async def first(self: Transaction, group: int) -> Failed | None:
+    async def first(self: HeldTransaction, group: int) -> Failed | None:
         return await add(self, group) if len(self._joined) == 1 else None
 
-    with mock.patch.object(Transaction, "_add", first):
+    with mock.patch.object(HeldTransaction, "_add", first):
         yield
 
 

@@ -14,13 +14,13 @@ from typing import Any
 
 from cluster.raft import (
     ApplyFailed,
-    Group,
     InvariantBroken,
     MultiRaft,
     NotLeader,
     Outcome,
     OutgoingMessage,
     Overloaded,
+    RaftGroup,
     RaftMessage,
     RaftOptions,
     Turn,
@@ -146,10 +146,10 @@ class Stage:
         disk.write(batch)
         disk.sync()
 
-    def group(self, node: int) -> Group:
+    def group(self, node: int) -> RaftGroup:
         return self.multirafts[node].groups[GROUP]
 
-    def _role(self, node: int, group: Group) -> None:
+    def _role(self, node: int, group: RaftGroup) -> None:
         if group.is_leader:
             role = f"leads t{group.term}" + (", ready" if group.ready else "")
         elif group.leader is not None:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from node.coordinator.commands import Declined
-from node.coordinator.groups.commands import AbortGroup, CommitGroup, GroupDecided, Opened, OpenGroup
+from node.coordinator.groups.commands import AbortGroup, CommitGroup, GroupDecided, OpenGroup, WriterOpened
 from node.partition.api import Failed
 from node.transactions.errors import TransactionFailed
 from node.transactions.member import MemberTerms
@@ -110,7 +110,7 @@ class Driver:
         while not batches.is_healing or self.writer in batches.owed:
             self.prepared = {}
             answer = await self._ask(OpenGroup(self.writer, batch, self.run, "q", self._chance.choice(TIMEOUTS_MS)))
-            if not isinstance(answer, Opened):
+            if not isinstance(answer, WriterOpened):
                 batches.schedule.count(f"driver ends: {answer.code}")
                 return
             if answer.already_done:
@@ -140,7 +140,7 @@ class Driver:
                         self._start(batch, part)
                 again = OpenGroup(self.writer, batch, self.run, "q", TIMEOUTS_MS[-1])
                 answer = await self._ask(again)  # it may be over: who is fenced stops
-                if not isinstance(answer, Opened) or answer.already_done:
+                if not isinstance(answer, WriterOpened) or answer.already_done:
                     return False
         if not self.batches.is_healing and self._chance.random() < 0.1:
             self.batches.schedule.count("driver gone before its commit")

@@ -25,10 +25,10 @@ from node.coordinator.groups.commands import (
     GroupDecided,
     Joined,
     JoinGroup,
-    Opened,
     OpenGroup,
-    Prepare,
     Prepared,
+    PrepareMember,
+    WriterOpened,
     coordinator_of,
 )
 from tests.simulation.checker import Violation
@@ -58,11 +58,11 @@ class GroupLedger:
     def applied(self, command: Any, result: object) -> None:
         """By a coordinator, for the first time."""
         match command, result:
-            case OpenGroup(), Opened():
+            case OpenGroup(), WriterOpened():
                 self._opened(command, result)
             case JoinGroup(), Joined():
                 self._joined(command, result)
-            case Prepare(), Prepared():
+            case PrepareMember(), Prepared():
                 self._prepared.add(command.member)
             case CommitGroup(), GroupDecided():
                 self._committed(command)
@@ -78,7 +78,7 @@ class GroupLedger:
                 if result.committed:
                     raise Violation(f"member {command.transactional_id} has committed by itself")
 
-    def _opened(self, command: OpenGroup, result: Opened) -> None:
+    def _opened(self, command: OpenGroup, result: WriterOpened) -> None:
         last = self._last.get(command.writer, -1)
         if result.already_done != (command.batch <= last):
             raise Violation(f"{command} is told {result}; the last batch that was decided is {last}")

@@ -22,7 +22,7 @@ from node.listener.outgoing.partition_cursor import PartitionCursor
 from node.listener.outgoing.source_filters import select
 from node.listener.transactions.client_transaction import ClientTransaction
 from node.partition.api import After
-from node.transactions.transaction import StagedPosition, Transaction
+from node.transactions.transaction import HeldTransaction, StagedPosition
 from tests.batches import batch_of
 from tests.simulation.checker import Violation
 from tests.simulation.transactions.judge import TransactionsJudge
@@ -55,7 +55,7 @@ LARGEST = (0, 200)
 
 
 class LinkSession(Session):
-    """Implements `SendingLink` and `Host` for its transactions."""
+    """Implements `SendingLink` and `TransactionHost` for its transactions."""
 
     def __init__(self, *arguments: Any) -> None:
         self.transactions: dict[bytes, ClientTransaction] = {}
@@ -65,7 +65,7 @@ class LinkSession(Session):
 
     # ---- one transaction
 
-    def _of(self, transaction: Transaction) -> ClientTransaction:
+    def _of(self, transaction: HeldTransaction) -> ClientTransaction:
         if self._own is None or self._own.transaction is not transaction:
             self._own = ClientTransaction(self, transaction, LEADER_WAIT_S)
             self._tell_of_leaders(self._own)
@@ -76,7 +76,7 @@ class LinkSession(Session):
         if not own.is_over:
             asyncio.get_running_loop().call_later(NEWS_EVERY_S, self._tell_of_leaders, own)
 
-    async def _write(self, transaction: Transaction, judge: TransactionsJudge) -> None:
+    async def _write(self, transaction: HeldTransaction, judge: TransactionsJudge) -> None:
         found = self._node.view.group(judge.group_id)
         if found is None:
             transaction.must_roll_back("this node has not heard of the log")
@@ -90,7 +90,7 @@ class LinkSession(Session):
         if self._chance.random() < AWAITED:
             await answered
 
-    def _records(self, transaction: Transaction) -> list[bytes]:
+    def _records(self, transaction: HeldTransaction) -> list[bytes]:
         numbers = [self._schedule.unique() for _ in range(self._chance.randint(1, 3))]
         return [
             encode_message(
@@ -99,13 +99,13 @@ class LinkSession(Session):
             for number in numbers
         ]
 
-    async def _commit(self, transaction: Transaction, positions: list[StagedPosition]) -> None:
+    async def _commit(self, transaction: HeldTransaction, positions: list[StagedPosition]) -> None:
         own = self._of(transaction)
         for position in positions:
             own.stage(position)
         await own.commit()
 
-    async def _abort(self, transaction: Transaction) -> None:
+    async def _abort(self, transaction: HeldTransaction) -> None:
         await self._of(transaction).abort()
 
     # ---- what it hears

@@ -14,7 +14,7 @@ from node.coordinator import gone_nodes
 from node.coordinator.machine import CoordinatorMachine
 from node.partition.transactions import participant
 from node.transactions import producer, transaction
-from node.transactions.transaction import Transaction
+from node.transactions.transaction import HeldTransaction
 from tests.simulation.plan import Disk, LogPlan, Plan
 from tests.simulation.transactions.delays import Delays
 from tests.simulation.transactions.node import CrashPoints
@@ -96,7 +96,7 @@ def around(
     with (
         intercepted(schedule.crash_points.reached),
         mock.patch.object(producer.secrets, "token_hex", side_effect=lambda _: f"{next(numbers):024}"),
-        mock.patch.object(Transaction, "answers_early", early),
+        mock.patch.object(HeldTransaction, "answers_early", early),
         mock.patch.object(participant, "GRACE_S", choice(GRACES_S)),
         mock.patch.object(transaction, "NOTE_AFTER_S", choice(NOTES_AFTER_S)),
         mock.patch.object(gone_nodes, "GONE_AFTER_S", choice(GONE_AFTER_S)),

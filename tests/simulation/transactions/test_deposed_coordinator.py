@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from node.coordinator.commands import AddPartitions, Register, Registered
-from node.coordinator.queries import AskOutcome, Outcome
+from node.coordinator.queries import AskOutcome, TransactionOutcome
 from tests.simulation.mutations.holes_transactions import outcomes_are_not_confirmed
 from tests.simulation.runner import quiet
 from tests.simulation.schedule import Schedule
@@ -77,5 +77,5 @@ def test_who_was_deposed_tells_no_outcome(confirms: bool) -> None:
     mutation = contextlib.nullcontext() if confirms else outcomes_are_not_confirmed()
     with quiet(), mutation, plans.around(schedule, crash_points=()), schedule.loop.running():
         answer = Story(schedule).tell()
-    said_aborted = isinstance(answer, Outcome) and answer.committed is False
+    said_aborted = isinstance(answer, TransactionOutcome) and answer.committed is False
     assert said_aborted != confirms, answer

@@ -16,7 +16,7 @@ from node.partition.api import Appended, Begins, Failed
 from node.partition.consumer_groups.group_state import Claim, Owned
 from node.transactions.errors import TransactionFailed
 from node.transactions.producer import TransactionalProducer
-from node.transactions.transaction import StagedPosition, Transaction
+from node.transactions.transaction import HeldTransaction, StagedPosition
 from tests.batches import numbered
 from tests.simulation.checker import Violation
 
@@ -146,7 +146,7 @@ class Session:
 
     # ---- one transaction
 
-    async def _one(self, producer: TransactionalProducer, transaction: Transaction) -> bool:
+    async def _one(self, producer: TransactionalProducer, transaction: HeldTransaction) -> bool:
         """Whether the session goes on."""
         writers, chance = self._writers, self._chance
         most = MOST_WHEN_HEALING if writers.is_healing else MOST_PARTITIONS
@@ -173,13 +173,13 @@ class Session:
             return True
         return await self._decide(transaction, positions)
 
-    async def _abort(self, transaction: Transaction) -> None:
+    async def _abort(self, transaction: HeldTransaction) -> None:
         await transaction.abort()
 
-    async def _commit(self, transaction: Transaction, positions: list[StagedPosition]) -> None:
+    async def _commit(self, transaction: HeldTransaction, positions: list[StagedPosition]) -> None:
         await transaction.commit(positions)
 
-    async def _decide(self, transaction: Transaction, positions: list[StagedPosition]) -> bool:
+    async def _decide(self, transaction: HeldTransaction, positions: list[StagedPosition]) -> bool:
         self._writers.ledger.positions[transaction.pair] = positions
         for one in positions:
             if self._chance.random() < TAKEN_OVER:
@@ -196,11 +196,11 @@ class Session:
         self._told(transaction, committed=True)
         return True
 
-    def _told(self, transaction: Transaction, *, committed: bool) -> None:
+    def _told(self, transaction: HeldTransaction, *, committed: bool) -> None:
         self._writers.ledger.told(transaction.pair, committed=committed)
         self._writers.ended(self._name, committed=committed)
 
-    async def _write(self, transaction: Transaction, judge: TransactionsJudge) -> None:
+    async def _write(self, transaction: HeldTransaction, judge: TransactionsJudge) -> None:
         group = judge.group_id
         begins = transaction.begins_with_events(group) if self._chance.random() < BEGINS_WITH_EVENTS else None
         if begins is None:
@@ -215,7 +215,7 @@ class Session:
             transaction.begun(group, failed)
 
     async def _write_records(
-        self, transaction: Transaction, judge: TransactionsJudge, begins: tuple[int, int] | None
+        self, transaction: HeldTransaction, judge: TransactionsJudge, begins: tuple[int, int] | None
     ) -> Failed | None:
         records = self._records(transaction)
         first = self._sequence.get(judge.group_id, 0)
@@ -235,7 +235,7 @@ class Session:
         assert isinstance(outcome, Failed)
         return outcome
 
-    def _records(self, transaction: Transaction) -> list[bytes]:
+    def _records(self, transaction: HeldTransaction) -> list[bytes]:
         unique = self._schedule.unique
         return [b"t%d.%d.%d" % (*transaction.pair, unique()) for _ in range(self._chance.randint(1, 3))]
 

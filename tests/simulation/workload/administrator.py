@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from cluster.boot_counters import Start
+from cluster.boot_counters import DirectoryStart
 from cluster.metadata import (
     COORDINATORS,
     LogRecord,
@@ -96,7 +96,9 @@ class Administrator:
 
     def register_start(self, node: int, boot: int) -> None:
         """So often its data were started now."""
-        self._add(register_node(node, f"10.0.0.{node}:7000", {"amqp": f"10.0.0.{node}:5672"}, start=Start(boot)))
+        self._add(
+            register_node(node, f"10.0.0.{node}:7000", {"amqp": f"10.0.0.{node}:5672"}, start=DirectoryStart(boot))
+        )
 
     def readmit(self, node: SimNode) -> None:
         self._add(readmit_node(node.id, node.incarnation))

@@ -19,8 +19,8 @@ from cluster.raft import (
     METADATA_GROUP,
     FetchReply,
     FetchRequest,
-    Group,
     OutgoingMessage,
+    RaftGroup,
     RaftMessage,
     Turn,
 )
@@ -79,7 +79,7 @@ class SimNode:
         self.process: Process
         self.multiraft: WatchedMultiRaft
         self.replicas: ReplicaManager
-        self.metadata: Group
+        self.metadata: RaftGroup
 
     def _new_disk(self) -> SimDisk:
         disk = DISKS[self.schedule.plan.disk]()
@@ -186,7 +186,7 @@ class SimNode:
         else:
             raise Violation(f"node {self.id} stopped itself: {error!r}") from error
 
-    def _quarantined(self, group: Group) -> None:
+    def _quarantined(self, group: RaftGroup) -> None:
         """No fault of a schedule is one of a group alone."""
         raise Violation(f"node {self.id} puts group {group.group_id} into quarantine: {group.quarantined}")
 

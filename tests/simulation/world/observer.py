@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from cluster.raft import Group, RaftMessage
+from cluster.raft import RaftGroup, RaftMessage
 from tests.simulation.checker import GroupJudge
 from tests.simulation.watched_groups import term_at
 
@@ -21,7 +21,7 @@ class Observer:
         self._node = node
         self._seen: dict[int, tuple[int, int]] = {}  # by group: what is committed, and the term that it led last
 
-    def opened(self, group: Group) -> None:
+    def opened(self, group: RaftGroup) -> None:
         self._seen[group.group_id] = (group.first_index - 1, 0)
 
     def said(self, peer: int, message: RaftMessage) -> None:
@@ -36,7 +36,7 @@ class Observer:
                 judges[message.group].votes(node.id, message.term, peer)
             node.schedule.faults.voted(node)
 
-    def look(self, groups: Iterable[Group]) -> None:
+    def look(self, groups: Iterable[RaftGroup]) -> None:
         """After each turn of the node, at those that had a part in it: nothing of the others has changed."""
         node = self._node
         for group in groups:
@@ -61,7 +61,7 @@ class Observer:
         logs = {node: self._node.schedule.nodes[node].observer.log_of(judge.group_id) for node in judge.members}
         return [node for node, log in logs.items() if log is not None and term_at(log, index) not in (term, None)]
 
-    def log_of(self, group_id: int) -> Group | None:
+    def log_of(self, group_id: int) -> RaftGroup | None:
         """Of a voter, as far as it can be held to what it said."""
         node = self._node
         is_known = node.is_running and not (node.readmission.was_rolled_back and node.lacks_memory)

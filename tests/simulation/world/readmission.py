@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cluster.raft import Group
+from cluster.raft import RaftGroup
 from tests.simulation.checker import Violation
 from tests.simulation.watched_groups import term_at
 
@@ -83,16 +83,16 @@ class Readmission:
         self.lacks_memory = False
         self._node.schedule.count("readmitted")
 
-    def counts(self, group: Group) -> bool:
+    def counts(self, group: RaftGroup) -> bool:
         """As a voter. A group of one needs nobody's leave."""
         return len(group.members) == 1 or group.has_vote(self._node.id)
 
-    def _shows_its_vote(self, group: Group) -> bool:
+    def _shows_its_vote(self, group: RaftGroup) -> bool:
         return len(group.members) == 1 or group.is_leader or group.group_id in self._speaks_as_voter
 
     # ---- what must hold
 
-    def observe(self, group: Group) -> None:
+    def observe(self, group: RaftGroup) -> None:
         """After each turn of the node."""
         log_store, number = group.log_store, group.group_id
         term, was_mute = self._terms.get(number, (0, False))
@@ -106,7 +106,7 @@ class Readmission:
         if group.is_leader and self._node.schedule.somebody_lacks_memory:
             self._knows_who_holds_what(group)
 
-    def _vote_is_back(self, group: Group, *, same_term: bool) -> None:
+    def _vote_is_back(self, group: RaftGroup, *, same_term: bool) -> None:
         node, number = self._node, group.group_id
         if same_term and not group.log_store.vote:
             raise Violation(f"node {node.id} has its vote in group {number} back, to be given in the same term")
@@ -118,7 +118,7 @@ class Readmission:
                 f"{owed} was committed before it lost its disk"
             )
 
-    def _knows_who_holds_what(self, group: Group) -> None:
+    def _knows_who_holds_what(self, group: RaftGroup) -> None:
         known = group._step.vote_recovery._mute
         for other_id, mute in known.items():
             other = self._node.schedule.nodes[other_id]

@@ -11,7 +11,7 @@ import pytest
 
 from cluster.rpc import Callers, PeerNetwork, Unavailable
 from node.admin.administration import Administration
-from node.admin.errors import AdminError
+from node.admin.errors import AdminRequestFailed
 from tests.unit.metadata.test_machine import Cluster
 
 
@@ -128,5 +128,5 @@ async def test_all_are_asked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_a_node_that_is_not_registered_is_not_found() -> None:
     for operation in ("node.describe", "node.readmit"):
-        with pytest.raises(AdminError, match="node 9 is not registered"):
+        with pytest.raises(AdminRequestFailed, match="node 9 is not registered"):
             await node_1(Network(callers(1))).run(operation, {"name": "9"})

@@ -16,7 +16,7 @@ from cluster.rpc import peer_tls
 from cluster.rpc.calls import methods
 from cluster.rpc.handshake import METADATA_KEY, hello_to
 from cluster.rpc.rpc_pb2 import AdminRequest
-from holdfast.cli.local_cluster.authority import Authority
+from holdfast.cli.local_cluster.authority import NodeAuthority
 from tests.ports import cluster_ports
 
 pytestmark = pytest.mark.cluster
@@ -68,7 +68,7 @@ def test_both_sides_know_the_names_of_nodes(tmp_path: Path) -> None:
     """The authority belongs to the command line, which may not look into the nodes' code."""
     from cryptography import x509
 
-    Authority("a.b_c").issue(7, tmp_path / "cert", tmp_path / "key")
+    NodeAuthority("a.b_c").issue(7, tmp_path / "cert", tmp_path / "key")
     certificate = x509.load_pem_x509_certificate((tmp_path / "cert").read_bytes())
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert names.get_values_for_type(x509.UniformResourceIdentifier) == [peer_tls.node_uri("a.b_c", 7)]

@@ -7,7 +7,7 @@ import pytest
 from holdfast.cli.commands.group import _lag, _show
 from holdfast.cli.shared.command_frame import CommandFrame
 from holdfast.cli.shared.output import Output
-from holdfast.cli.shared.settings import ZooKeeperSection
+from holdfast.cli.shared.settings import ClientZooKeeperSection
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def test_a_partition_without_a_position_is_named(capsys: pytest.CaptureFixture[s
         for number, lag in enumerate([258, None])
     ]  # fmt: skip
     described = {"group": "audit", "lag": None, "known_lag": 258, "unknown_partitions": 1, "partitions": rows}
-    _show(CommandFrame(Output(as_json=False), [], 1.0, ZooKeeperSection()), "trades", described)
+    _show(CommandFrame(Output(as_json=False), [], 1.0, ClientZooKeeperSection()), "trades", described)
     shown = capsys.readouterr().out
     assert "lag 258 + unknown in 1 partition\n" in shown
     assert "no committed position in partition 1 (732 events stored)" in shown

@@ -125,9 +125,9 @@ def test_a_login_for_zookeeper_is_one_line(tmp_path: Path, text: str) -> None:
     file = tmp_path / "auth"
     file.write_text(text)
     with pytest.raises(CliError, match="must hold one line, user:password"):
-        settings.ZooKeeperSection(auth_file=str(file)).login()
+        settings.ClientZooKeeperSection(auth_file=str(file)).login()
     file.write_text("user:pass:word\n")
-    assert settings.ZooKeeperSection(auth_file=str(file)).login().auth == "user:pass:word"
+    assert settings.ClientZooKeeperSection(auth_file=str(file)).login().auth == "user:pass:word"
 
 
 def test_a_settings_file_that_was_named_must_exist(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from holdfast.cli.shared import settings
 from holdfast.client import ConfigurationError, Security
 
 
-def section(tmp_path: Path, text: str) -> settings.SecuritySection:
+def section(tmp_path: Path, text: str) -> settings.ClientSecuritySection:
     path = tmp_path / "holdfast.toml"
     path.write_text(f"[security]\n{text}")
     return settings.load(path).security
@@ -28,7 +28,7 @@ def test_the_file_says_who_and_an_option_says_it_nearer(tmp_path: Path) -> None:
 
 def test_a_token_in_a_file_is_read_each_time(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("one\n")
-    found = settings.SecuritySection().with_options({"token": f"@{tmp_path / 'token'}"})
+    found = settings.ClientSecuritySection().with_options({"token": f"@{tmp_path / 'token'}"})
     assert found.read_token() == "one"
     (tmp_path / "token").write_text("two\n")
     assert found.read_token() == "two"

@@ -16,7 +16,7 @@ from holdfast.client import (
     TransactionGroup,
     UndeliveredError,
 )
-from holdfast.client.transport.connection import Connection
+from holdfast.client.transport.connection import ClientConnection
 from holdfast.client.transport.network import Network
 from holdfast.client.waits.release import Release
 from tests.unit.client.support.tiny_node import TinyNode
@@ -36,7 +36,7 @@ KINDS: dict[str, Callable[[str], Any]] = {
 }
 
 
-async def connected(client: Any) -> Connection:
+async def connected(client: Any) -> ClientConnection:
     """The client's connection to the one server that it has."""
     network: Network = client._accumulator._network if isinstance(client, ProducerClient) else client._network
     if isinstance(client, ProducerClient | ConsumerClient):
@@ -44,7 +44,7 @@ async def connected(client: Any) -> Connection:
     return await network.connection(network._configured[0])
 
 
-async def half_closed(client: Client, connection: Connection) -> asyncio.Task[None]:
+async def half_closed(client: Client, connection: ClientConnection) -> asyncio.Task[None]:
     """A task that closes the client, and waits for a socket that takes nothing now."""
     connection.pause_writing()
     closing = asyncio.create_task(client.close())

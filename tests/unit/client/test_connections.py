@@ -8,12 +8,12 @@ from typing import Any
 
 from holdfast.amqp import Engine
 from holdfast.client.transport.address import Address
-from holdfast.client.transport.connection import Connection
+from holdfast.client.transport.connection import ClientConnection
 
 
 async def given_up(host: str, port: int) -> None:
     """The time is over in the very turn in which the socket is there: the opener is gone before it could wait."""
-    connection = Connection(Address(host, port), Engine("client", container_id="c"))
+    connection = ClientConnection(Address(host, port), Engine("client", container_id="c"))
     await asyncio.get_running_loop().create_connection(lambda: connection, host, port)
     connection._abort()
     await connection._closed

@@ -12,7 +12,7 @@ from holdfast.client import AdminClient, ProducerClient
 from holdfast.client.errors import ConfigurationError, HoldfastError, TimeoutExpiredError, UnreachableError
 from holdfast.client.transport import network
 from holdfast.client.transport.address import Address
-from holdfast.client.transport.connection import Connection
+from holdfast.client.transport.connection import ClientConnection
 from holdfast.client.transport.security import Security
 from tests.ports import free_port
 from tests.unit.client.support.tiny_node import TinyNode
@@ -75,7 +75,7 @@ async def test_a_name_that_is_no_hosts_fails_at_once_unless_another_server_is_na
 
 
 async def test_a_node_that_leaves_without_a_word_is_said_to_have_done_so(node: TinyNode) -> None:
-    connection = await Connection.open(Address.parse(node.address))
+    connection = await ClientConnection.open(Address.parse(node.address))
     lost: list[HoldfastError] = []
     connection.on_lost = lost.append
     without_a_word(node)

@@ -53,15 +53,15 @@ async def test_a_process_that_stood_still_is_told(
 
 
 async def test_a_short_delay_is_not_told(node: TinyNode, caplog: pytest.LogCaptureFixture, asleep: Any) -> None:
-    ticks, real = 0, connection.Connection._tick_now
+    ticks, real = 0, connection.ClientConnection._tick_now
 
-    def counted(self: connection.Connection, due_s: float | None = None) -> None:
+    def counted(self: connection.ClientConnection, due_s: float | None = None) -> None:
         nonlocal ticks
         ticks += due_s is not None
         real(self, due_s)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(connection.Connection, "_tick_now", counted)
+        patch.setattr(connection.ClientConnection, "_tick_now", counted)
         async with asyncio.timeout(60), ConsumerClient(node.address, "trades", options=BRIEF):
             asleep(1.0)
             seen = ticks

@@ -25,7 +25,7 @@ from holdfast.client import (
     sync,
 )
 from holdfast.client.produce.chunks.delivery import Outcome
-from holdfast.client.sync.twin import Client, Twin
+from holdfast.client.sync.twin import SyncClient, Twin
 from tests.unit.client.support.tiny_node import REJECTED, TinyNode
 
 T = TypeVar("T")
@@ -67,7 +67,7 @@ def test_a_twin_has_all_public_names(name: str) -> None:
 def test_each_name_of_a_twin_is_described_and_called_as_the_asyncio_one(name: str) -> None:
     original, twin = getattr(asynchronous, name), getattr(sync, name)
     names = public(twin) - SET_BY_INSTANCES - ({"result"} if issubclass(original, Outcome) else set())
-    for member in names | ({"__init__"} if issubclass(twin, Client) else set()):
+    for member in names | ({"__init__"} if issubclass(twin, SyncClient) else set()):
         one, other = getattr(original, member), getattr(twin, member)
         assert isinstance(other, property) == isinstance(one, property), member
         assert other.__doc__ or member not in WRITTEN_OUT, member

@@ -10,7 +10,7 @@ from node.coordinator.commands import (
     Declined,
     EndTransaction,
     Expire,
-    Fence,
+    FenceTransaction,
     ForgetIdle,
     NodeStart,
     Register,
@@ -27,14 +27,14 @@ from node.coordinator.groups.commands import (
     GroupDecided,
     Joined,
     JoinGroup,
-    Opened,
     OpenGroup,
-    Prepare,
+    PrepareMember,
+    WriterOpened,
     member_name,
 )
-from node.coordinator.groups.state import Group
+from node.coordinator.groups.state import GroupRecord
 from node.coordinator.machine import CoordinatorMachine
-from node.coordinator.transitions import State
+from node.coordinator.transitions import TransactionState
 
 GROUP = 3
 Pair = tuple[int, int]
@@ -82,7 +82,7 @@ class Coordinator:
         return self.apply(Expire(name, *pair, self.now_ms, gone))
 
     def fence(self, pair: Pair, name: str = "t", gone: NodeStart | None = None) -> Result:
-        return self.apply(Fence(name, *pair, self.now_ms, gone))
+        return self.apply(FenceTransaction(name, *pair, self.now_ms, gone))
 
     def forget_idle(self) -> Result:
         return self.apply(ForgetIdle(self.now_ms))
@@ -115,7 +115,7 @@ class Coordinator:
 
     def prepare(self, *members: Joined) -> Result:
         """The last one's result."""
-        return [self.apply(Prepare(one.member, self.now_ms)) for one in members][-1]
+        return [self.apply(PrepareMember(one.member, self.now_ms)) for one in members][-1]
 
     def commit_group(self, *winners: Joined, batch: int = 0, run: str = "r") -> Result:
         return self.apply(CommitGroup("w", batch, run, [one.member for one in winners], self.now_ms))
@@ -135,7 +135,7 @@ class Coordinator:
             self.complete(one.pair, one.name)
 
     @property
-    def group(self) -> Group | None:
+    def group(self) -> GroupRecord | None:
         writer = self.machine.writers.get("w")
         return None if writer is None else writer.group
 
@@ -171,12 +171,12 @@ def code_of(result: object) -> str:
 DONE = GroupDecided(True, True)
 
 
-def opened(result: Result) -> Opened:
-    assert isinstance(result, Opened), result
+def opened(result: Result) -> WriterOpened:
+    assert isinstance(result, WriterOpened), result
     return result
 
 
-def state_of(coordinator: Coordinator, member: Joined) -> State | None:
+def state_of(coordinator: Coordinator, member: Joined) -> TransactionState | None:
     one = coordinator.machine.get(member_name(member.member))
     return None if one is None else one.state
 

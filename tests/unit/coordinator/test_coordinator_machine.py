@@ -9,11 +9,13 @@ import pytest
 from node.coordinator import machine as machine_module
 from node.coordinator.commands import Added, Decided, ForgetIdle, Forgotten, LastEnd, Registered
 from node.coordinator.groups.commands import member_name
-from node.coordinator.machine import CoordinatorMachine, WrongCheckpoint
-from node.coordinator.transitions import IllegalTransition, State, check
+from node.coordinator.machine import CoordinatorMachine
+from node.coordinator.transitions import IllegalTransition, check
+from node.coordinator.transitions import TransactionState as State
 from node.partition.machine import AppendAccepted
 from node.partition.transactions import transaction_state
 from node.partition.transactions.transaction_state import TransactionDone
+from node.partition.machine import WrongCheckpoint
 from tests.unit.coordinator.driving import GROUP, Coordinator, Pair, code_of
 from tests.unit.partition.transactions.driving import Partition
 

@@ -12,7 +12,7 @@ import pytest
 from node.coordinator import machine
 from node.coordinator.commands import Decided, Declined
 from node.coordinator.machine import CoordinatorMachine
-from node.coordinator.transitions import DECIDED, State
+from node.coordinator.transitions import DECIDED, TransactionState
 from node.partition.transactions.transaction_state import (
     EndedProducer,
     OpenTransaction,
@@ -154,7 +154,7 @@ def a_decision_is_overruled(monkeypatch: pytest.MonkeyPatch) -> None:
     def end(self: CoordinatorMachine, command: Any) -> Any:
         one = self._ids.get(command.transactional_id)
         if one is not None and one.pair == (command.producer_id, command.epoch) and one.state in DECIDED:
-            one.state = State.ONGOING
+            one.state = TransactionState.ONGOING
         return whole(self, command)
 
     monkeypatch.setattr(CoordinatorMachine, "_end", end)
@@ -166,7 +166,7 @@ def a_new_holder_does_not_wait_for_the_markers(monkeypatch: pytest.MonkeyPatch) 
     def register(self: CoordinatorMachine, command: Any) -> Any:
         one = self._ids.get(command.transactional_id)
         if one is not None and one.state in DECIDED:
-            one.state, one.groups = State.EMPTY, []
+            one.state, one.groups = TransactionState.EMPTY, []
         return whole(self, command)
 
     monkeypatch.setattr(CoordinatorMachine, "_register", register)

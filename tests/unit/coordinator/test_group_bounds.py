@@ -10,9 +10,9 @@ from node.coordinator.groups.commands import (
     AbortGroup,
     GroupDecided,
     JoinGroup,
-    Opened,
     OpenGroup,
     WriterForgotten,
+    WriterOpened,
 )
 from tests.unit.coordinator.driving import DONE, Coordinator, closed_at, code_of, opened, outcome
 
@@ -67,7 +67,7 @@ def test_a_writer_is_forgotten_after_its_retention_and_then_it_is_unknown(coordi
     assert coordinator.apply(ForgetIdle(coordinator.machine.state.stamped_ms)) == Forgotten(0, [])
     coordinator.live(1)
     assert coordinator.apply(ForgetIdle(coordinator.now_ms)) == Forgotten(0, ["w"]), "the other one has a group open"
-    assert coordinator.open_group(4) == Opened(False, -1, False, 60_000), "and the answer says so"
+    assert coordinator.open_group(4) == WriterOpened(False, -1, False, 60_000), "and the answer says so"
 
 
 def test_a_writer_of_one_batch_is_forgotten_an_hour_after_its_end(coordinator: Coordinator) -> None:
@@ -83,7 +83,7 @@ def test_a_writer_of_one_batch_is_forgotten_an_hour_after_its_end(coordinator: C
     coordinator.restart()
     coordinator.live(writers_module.FORGET_ONCE_MS)
     assert coordinator.forget_idle() == Forgotten(0, [])
-    assert coordinator.open_group() == Opened(True, 0, True, 60_000), "who is late hears that it is done"
+    assert coordinator.open_group() == WriterOpened(True, 0, True, 60_000), "who is late hears that it is done"
     assert coordinator.commit_group(member) == DONE, "and so does a commit whose answer got lost"
     coordinator.live(writers_module.FORGET_ONCE_MS + 1)
     assert coordinator.forget_idle() == Forgotten(0, ["w"]), "the other one is remembered for long"
@@ -115,7 +115,7 @@ def test_an_operator_has_a_writer_forgotten_that_has_nothing_open(coordinator: C
     coordinator.abort_group(5)
     assert coordinator.forget_writer() == WriterForgotten(4)
     coordinator.restart()
-    assert coordinator.open_group(4) == Opened(False, -1, False, 60_000), "what it replays is written anew"
+    assert coordinator.open_group(4) == WriterOpened(False, -1, False, 60_000), "what it replays is written anew"
 
 
 def test_ids_that_are_forgotten_are_no_members(coordinator: Coordinator) -> None:

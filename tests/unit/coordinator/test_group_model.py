@@ -17,9 +17,17 @@ from hypothesis import strategies as st
 
 from node.coordinator.commands import Added, How, Result
 from node.coordinator.groups import writers as writers_module
-from node.coordinator.groups.commands import CommitGroup, GroupDecided, Joined, JoinGroup, Opened, OpenGroup, Prepared
-from node.coordinator.groups.state import Group, Member
-from node.coordinator.groups.transitions import Fate, GroupState
+from node.coordinator.groups.commands import (
+    CommitGroup,
+    GroupDecided,
+    Joined,
+    JoinGroup,
+    OpenGroup,
+    Prepared,
+    WriterOpened,
+)
+from node.coordinator.groups.state import GroupRecord, MemberRecord
+from node.coordinator.groups.transitions import GroupState, MemberFate
 from node.coordinator.groups.writers import Writers
 from node.coordinator.transitions import DECIDED
 from node.partition.machine import AppendAccepted
@@ -75,7 +83,7 @@ class World:
     def open(self) -> None:
         command = OpenGroup("w", self.batch, self.run_name, "", 5_000, self.coordinator.now_ms)
         answer = self.ask(lambda: self.coordinator.apply(command))
-        if isinstance(answer, Opened) and answer.already_done:
+        if isinstance(answer, WriterOpened) and answer.already_done:
             self.next_batch()
 
     def next_batch(self) -> None:
@@ -319,7 +327,7 @@ def _decides_again(monkeypatch: pytest.MonkeyPatch) -> None:
         if writer is not None and writer.group is not None and writer.group.state is GroupState.DECIDING:
             writer.group.state = GroupState.OPEN
             for member in writer.group.members:
-                member.fate = Fate.PREPARED
+                member.fate = MemberFate.PREPARED
         return commit(self, command)
 
     monkeypatch.setattr(Writers, "_commit", anew)
@@ -328,7 +336,7 @@ def _decides_again(monkeypatch: pytest.MonkeyPatch) -> None:
 def _losers_live_on(monkeypatch: pytest.MonkeyPatch) -> None:
     end = Writers._end
 
-    def winners_only(self: Writers, member: Member, *, commit: bool, how: How) -> bool:
+    def winners_only(self: Writers, member: MemberRecord, *, commit: bool, how: How) -> bool:
         return how != "group" and end(self, member, commit=commit, how=how)
 
     monkeypatch.setattr(Writers, "_end", winners_only)
@@ -340,8 +348,8 @@ def _unprepared_members_win(monkeypatch: pytest.MonkeyPatch) -> None:
     def whoever(self: Writers, command: CommitGroup) -> Result:
         writer = self.get(command.writer)
         for member in [] if writer is None or writer.group is None else writer.group.members:
-            if member.fate is Fate.JOINED:
-                member.fate = Fate.PREPARED
+            if member.fate is MemberFate.JOINED:
+                member.fate = MemberFate.PREPARED
             command.winners.append(member.id) if member.id not in command.winners else None
         return commit(self, command)
 
@@ -352,7 +360,7 @@ def _unprepared_members_win(monkeypatch: pytest.MonkeyPatch) -> None:
 def _closes_before_the_markers(monkeypatch: pytest.MonkeyPatch) -> None:
     """And forgets the members, with what they still owe."""
 
-    def forgetting(self: Writers, writer: object, group: Group) -> None:
+    def forgetting(self: Writers, writer: object, group: GroupRecord) -> None:
         for member in group.members:
             one = self._transactions.get(f"$member-{member.id}")  # type: ignore[attr-defined]
             if one is not None:

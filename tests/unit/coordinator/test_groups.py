@@ -11,12 +11,12 @@ from node.coordinator.groups import writers as writers_module
 from node.coordinator.groups.commands import (
     GroupDecided,
     Joined,
-    Opened,
     Prepared,
+    WriterOpened,
     member_name,
 )
-from node.coordinator.groups.transitions import Fate, GroupState, check_fate, check_group
-from node.coordinator.transitions import IllegalTransition, State
+from node.coordinator.groups.transitions import GroupState, MemberFate, check_fate, check_group
+from node.coordinator.transitions import IllegalTransition, TransactionState
 from tests.unit.coordinator.driving import DONE, Coordinator, closed_at, code_of, opened, outcome, state_of
 
 DAY_MS = 24 * 3600 * 1000
@@ -36,8 +36,8 @@ def test_only_what_the_tables_say_may_follow() -> None:
         (GroupState.OPEN, GroupState.CLOSED), (GroupState.DECIDING, GroupState.CLOSED),
     }  # fmt: skip
     fates = {
-        (Fate.JOINED, Fate.PREPARED), (Fate.JOINED, Fate.ABORTED), (Fate.PREPARED, Fate.ABORTED),
-        (Fate.PREPARED, Fate.COMMITTED),
+        (MemberFate.JOINED, MemberFate.PREPARED), (MemberFate.JOINED, MemberFate.ABORTED),
+        (MemberFate.PREPARED, MemberFate.ABORTED), (MemberFate.PREPARED, MemberFate.COMMITTED),
     }  # fmt: skip
     for before, after in product(GroupState, GroupState):
         if (before, after) in groups:
@@ -45,7 +45,7 @@ def test_only_what_the_tables_say_may_follow() -> None:
         else:
             with pytest.raises(IllegalTransition):
                 check_group(before, after)
-    for fate, next_fate in product(Fate, Fate):
+    for fate, next_fate in product(MemberFate, MemberFate):
         if (fate, next_fate) in fates:
             assert check_fate(fate, next_fate) is next_fate
         else:
@@ -57,15 +57,15 @@ def test_only_what_the_tables_say_may_follow() -> None:
 
 
 def test_a_batch_above_the_last_closed_one_is_opened(coordinator: Coordinator) -> None:
-    assert coordinator.open_group(4) == Opened(False, -1, False, 60_000), "nobody knew the writer"
+    assert coordinator.open_group(4) == WriterOpened(False, -1, False, 60_000), "nobody knew the writer"
     assert coordinator.commit_group(batch=4) == DONE
-    assert coordinator.open_group(9) == Opened(False, 4, True, 60_000), "batches may leave numbers out"
+    assert coordinator.open_group(9) == WriterOpened(False, 4, True, 60_000), "batches may leave numbers out"
 
 
 def test_a_batch_at_or_below_the_last_closed_one_is_done(coordinator: Coordinator) -> None:
     closed_at(coordinator, 4)
     for batch in (4, 3, 0):
-        assert coordinator.open_group(batch) == Opened(True, 4, True, 60_000)
+        assert coordinator.open_group(batch) == WriterOpened(True, 4, True, 60_000)
         assert coordinator.group is None
         assert coordinator.commit_group(batch=batch, run="another one") == DONE
         assert code_of(coordinator.abort_group(batch)) == "fenced", "it was committed"
@@ -99,8 +99,8 @@ def test_an_open_that_comes_again_is_the_same_one(coordinator: Coordinator) -> N
     opened(coordinator.open_group(1))
     member = coordinator.joined("0", 11, batch=1)
     coordinator.restart()
-    assert coordinator.open_group(1) == Opened(False, -1, True, 60_000)
-    assert state_of(coordinator, member) is State.ONGOING, "nothing has happened to its members"
+    assert coordinator.open_group(1) == WriterOpened(False, -1, True, 60_000)
+    assert state_of(coordinator, member) is TransactionState.ONGOING, "nothing has happened to its members"
 
 
 @pytest.mark.parametrize(("batch", "run"), [(1, "newer"), (0, "newer"), (2, "r"), (5, "newer")])
@@ -109,7 +109,7 @@ def test_a_newer_run_or_a_later_batch_aborts_what_is_open(coordinator: Coordinat
     writing, prepared = coordinator.joined("0", 11, batch=1), coordinator.joined("1", 12, batch=1)
     coordinator.prepare(prepared)
     opened(coordinator.open_group(batch, run))
-    assert state_of(coordinator, writing) is state_of(coordinator, prepared) is State.PREPARE_ABORT
+    assert state_of(coordinator, writing) is state_of(coordinator, prepared) is TransactionState.PREPARE_ABORT
     assert code_of(coordinator.write(writing, 13)) == "fenced"
     assert code_of(coordinator.join("2", batch=1, run="r")) == "fenced"
     coordinator.mark_all()
@@ -203,7 +203,7 @@ def test_a_member_without_a_sign_of_life_is_aborted(coordinator: Coordinator) ->
         result = coordinator.prepare(member)
         assert code_of(result) == "expired"
         assert "silent for as long as its lease" in str(result)
-    assert (state_of(coordinator, silent), state_of(coordinator, empty)) == (State.PREPARE_ABORT, None)
+    assert (state_of(coordinator, silent), state_of(coordinator, empty)) == (TransactionState.PREPARE_ABORT, None)
     assert outcome(coordinator, silent) is False
     assert code_of(coordinator.write(silent, 12)) == "expired"
     coordinator.mark_all()
@@ -253,7 +253,7 @@ def test_the_time_of_a_member_is_that_of_its_group(coordinator: Coordinator) -> 
     assert code_of(coordinator.expire(pair, member_name(member.member))) == "ended"
     assert [group.batch for _, group in coordinator.machine.writers.overdue(coordinator.machine.now_ms)] == [0]
     assert coordinator.expire_group() == GroupDecided(False, True)
-    assert state_of(coordinator, member) is State.PREPARE_ABORT
+    assert state_of(coordinator, member) is TransactionState.PREPARE_ABORT
 
 
 def test_a_group_ends_by_its_time_and_not_before(coordinator: Coordinator) -> None:

@@ -9,20 +9,20 @@ import pytest
 
 from node.coordinator.groups.leases import LONGEST_GAP_S, Leases
 from node.coordinator.groups.queries import Renewed, RenewLeases
-from node.coordinator.groups.state import Member
+from node.coordinator.groups.state import MemberRecord
 from node.replica_manager import TICK_PERIOD_S
 from node.transactions import member as member_module
-from node.transactions.member import Leases as HeldLeases
+from node.transactions.member import LeaseRenewer as HeldLeases
 from node.transactions.member import MemberProducer, MemberTerms
 
 ROUNDS_S = 2.0
 """For the entry that ends the member, and its markers, to be replicated; more than an election takes."""
 
-ONE, TWO = (Member(name, number, 0, "0", "0", "h", 3000, 0) for number, name in enumerate(("one", "two")))
+ONE, TWO = (MemberRecord(name, number, 0, "0", "0", "h", 3000, 0) for number, name in enumerate(("one", "two")))
 
 
 def look(leases: Leases, *times_s: float) -> list[str]:
-    found: list[Member] = []
+    found: list[MemberRecord] = []
     for time_s in times_s:
         found = leases.over([ONE, TWO], time_s)
     return [one.id for one in found]

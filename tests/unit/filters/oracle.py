@@ -14,10 +14,10 @@ from node.filters.syntax_tree import (
     Any,
     AtOffset,
     AtTime,
-    Call,
     Compare,
     Exists,
     Field,
+    FunctionCall,
     In,
     IsNull,
     Like,
@@ -45,9 +45,9 @@ def value_of(node: Node, event: Event) -> Anything:
             return value
         case Field(section, name):
             return _field(section, name, event)
-        case Call("UTC", _):
+        case FunctionCall("UTC", _):
             return event.now_ms
-        case Call(name, arguments):
+        case FunctionCall(name, arguments):
             return functions.FUNCTIONS[name](*(value_of(argument, event) for argument in arguments))
         case Compare(operator, left, right):
             return functions.compare(operator, value_of(left, event), value_of(right, event))

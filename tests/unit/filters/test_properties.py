@@ -18,10 +18,10 @@ from node.filters.syntax_tree import (
     Any,
     AtOffset,
     AtTime,
-    Call,
     Compare,
     Exists,
     Field,
+    FunctionCall,
     In,
     IsNull,
     Like,
@@ -56,7 +56,7 @@ leaves = VALUES.map(Literal) | fields
 values = st.recursive(
     leaves,
     lambda inner: calls.flatmap(
-        lambda call: st.tuples(*[inner] * call[1]).map(lambda arguments: Call(call[0], arguments))
+        lambda call: st.tuples(*[inner] * call[1]).map(lambda arguments: FunctionCall(call[0], arguments))
     ),
     max_leaves=4,
 )
@@ -143,7 +143,7 @@ def nested(inner: st.SearchStrategy[Anything]) -> st.SearchStrategy[Anything]:
         st.builds(In, inner, listed),
         st.builds(In, sides, listed),
         inner.map(IsNull),
-        inner.map(lambda part: Like(Call("LOWER", (part,)), "%")),
+        inner.map(lambda part: Like(FunctionCall("LOWER", (part,)), "%")),
         inner.map(Not),
         st.tuples(inner, inner).map(All),
         st.tuples(inner, inner).map(Any),

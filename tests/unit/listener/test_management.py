@@ -19,7 +19,7 @@ from node.listener.management import (
     REQUEST_VALUES,
     REQUESTS_UNDER_WAY,
 )
-from node.security.audit import Audit
+from node.security.audit import AuditLog
 from node.security.gate import Gate
 from node.security.visitor import WRITTEN_CHARACTERS
 from tests.unit.listener.support.peer import Peer, eventually
@@ -305,7 +305,7 @@ async def test_info_comes_once_per_credit_and_is_spaced(node: SingleNode) -> Non
 
 async def test_what_the_audit_log_keeps_of_a_request_is_cut(tmp_path: Path) -> None:
     """A flood of long ones would wash away what came before."""
-    audit = Audit(str(tmp_path / "audit.jsonl"))
+    audit = AuditLog(str(tmp_path / "audit.jsonl"))
     node = await SingleNode(tmp_path / "data", Gate(audit=audit)).start()
     async with Peer(node.port) as peer:
         sender = await peer.sender("$management")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from google.protobuf.message import DecodeError
 
-from cluster.boot_counters import Start
+from cluster.boot_counters import DirectoryStart
 from cluster.metadata import (
     CommandProposer,
     InvalidRequest,
@@ -41,8 +41,8 @@ WRONG: dict[str, tuple[pb.Command, str]] = {
     "a time before all": (create_log("a", now_ms=-1, replicas=1), "CreateLog.now_ms is -1"),
     "a time after all": (create_log("a", now_ms=HIGHEST, replicas=1), f"CreateLog.now_ms is {HIGHEST}"),
     "a node": (pb.Command(readmit_node=pb.ReadmitNode(node=(1 << 32) - 1, incarnation=1)), "ReadmitNode.node"),
-    "a count of starts": (register_node(1, "h:1", {}, 7, Start((1 << 64) - 1, (1,))), "RegisterNode.boot"),
-    "many starts": (register_node(1, "h:1", {}, 7, Start(5000, (1,) * 5000)), "RegisterNode.marks are 5000"),
+    "a count of starts": (register_node(1, "h:1", {}, 7, DirectoryStart((1 << 64) - 1, (1,))), "RegisterNode.boot"),
+    "many starts": (register_node(1, "h:1", {}, 7, DirectoryStart(5000, (1,) * 5000)), "RegisterNode.marks are 5000"),
     "a long id": (named(create_log("a", now_ms=1, replicas=1), bytes(65)), "Command.request_id has 65 bytes"),
     "many listeners": (listening(MAX_LISTENERS + 1), "RegisterNode.listeners are 17"),
     "a long address": (listening(1, "h" * 301), "address"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cluster.boot_counters import Start
+from cluster.boot_counters import DirectoryStart
 from cluster.metadata import MetadataMachine, MetadataView, Ok, Refusal, create_log, readmit_node, register_node
 from cluster.metadata.machine import encode_command
 from cluster.metadata.metadata_pb2 import Command
@@ -73,7 +73,7 @@ def test_the_latest_start_is_remembered_and_what_does_not_go_on_from_it_is_refus
     cluster = Cluster()
 
     def come(incarnation: int, *marks: int) -> Ok | Refusal:
-        return cluster.do(register_node(3, "h:3", {}, incarnation, Start(len(marks), marks)))
+        return cluster.do(register_node(3, "h:3", {}, incarnation, DirectoryStart(len(marks), marks)))
 
     assert come(103, 5, 6) == Ok()
     assert come(103, 5, 6) == Ok()
@@ -90,10 +90,10 @@ def test_the_latest_start_is_remembered_and_what_does_not_go_on_from_it_is_refus
 
 def test_an_empty_directory_counts_its_starts_anew() -> None:
     cluster = Cluster()
-    assert cluster.do(register_node(3, "h:3", {}, 103, Start(3, (5, 6, 7)))) == Ok()
+    assert cluster.do(register_node(3, "h:3", {}, 103, DirectoryStart(3, (5, 6, 7)))) == Ok()
     assert cluster.do(readmit_node(3, 999)) == Ok()
     assert cluster.view.start(3) == (0, 0)
-    assert cluster.do(register_node(3, "h:3", {}, 999, Start(1, (8,)))) == Ok()
+    assert cluster.do(register_node(3, "h:3", {}, 999, DirectoryStart(1, (8,)))) == Ok()
 
 
 def test_readmitting_twice_is_readmitting_once() -> None:

@@ -14,7 +14,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from holdfast.client import AdminClient, ProducerClient, RejectedError, TransactionRolledBackError
-from node.listener import AdminError
+from node.listener import AdminRequestFailed
 from node.monitoring import group_lag
 from node.monitoring.http_server import MAX_CONNECTIONS, MAX_HEAD_BYTES
 from node.transactions.member import MemberTerms
@@ -276,7 +276,7 @@ async def test_a_node_that_stops_hands_its_leaderships_on_first(cluster: Cluster
 
 
 async def test_nobody_is_drained_by_mistake(cluster: Cluster) -> None:
-    with pytest.raises(AdminError, match="this is node 1"):
+    with pytest.raises(AdminRequestFailed, match="this is node 1"):
         await cluster.broker(1).admin("node.drain", {"node": 2})
     assert not cluster.nodes[1]._drain.active
 

@@ -9,9 +9,9 @@ from unittest import mock
 
 import pytest
 
-from cluster.raft import ENTRY_REGULAR, Group, NotLeader
+from cluster.raft import ENTRY_REGULAR, NotLeader, RaftGroup
 from node.admin import consumer_groups
-from node.admin.errors import AdminError
+from node.admin.errors import AdminRequestFailed
 from node.coordinator import commands
 from node.coordinator.queries import IdList, ListIds
 from node.coordinator.replica import CoordinatorReplica
@@ -35,7 +35,7 @@ class Replicas(Stage):
         self._kind = kind
         super().__init__()
 
-    def start(self, node: int, preferred: int | None = None, *, mute: bool = False) -> Group:
+    def start(self, node: int, preferred: int | None = None, *, mute: bool = False) -> RaftGroup:
         self._machine = lambda: self._replica(node)
         group = super().start(node, preferred, mute=mute)
         self.machines[node].bind(group)
@@ -136,7 +136,7 @@ async def test_a_group_that_is_reset_to_the_end_does_not_go_back(partition: Repl
     partition.append(NEW, 3)
     assert await partition.answer(new.ask(Commit("g", 0, 6))) == Done(6)
     wish = {"name": "trades", "group": "g", "to": "@latest"}
-    with pytest.raises(AdminError, match="try again") as refused:
+    with pytest.raises(AdminRequestFailed, match="try again") as refused:
         await partition.answer(consumer_groups.run("group.reset", wish, ["0"], lambda _: Handle()))  # type: ignore[arg-type]
     assert refused.value.code == "unavailable"
     listed = await partition.answer(new.ask(ListGroups("g")))

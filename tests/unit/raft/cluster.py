@@ -15,10 +15,10 @@ from typing import Any
 from cluster.raft import (
     FetchReply,
     FetchRequest,
-    Group,
     MultiRaft,
     Outcome,
     OutgoingMessage,
+    RaftGroup,
     RaftMessage,
     RaftOptions,
 )
@@ -91,7 +91,7 @@ class Stage:
 
     # ---- nodes
 
-    def start(self, node: int, preferred: int | None = None, *, mute: bool = False) -> Group:
+    def start(self, node: int, preferred: int | None = None, *, mute: bool = False) -> RaftGroup:
         multiraft = MultiRaft(node, self.disks[node], self.clock, random.Random(node), self._sender(node), self.options)
         multiraft.on_fetch = lambda peer, request: self._fetching.append((node, peer, request))
         multiraft.on_quarantined = self._quarantined
@@ -109,7 +109,7 @@ class Stage:
                 self.multirafts[peer].peer_up(node)
         return group
 
-    def _quarantined(self, group: Group) -> None:
+    def _quarantined(self, group: RaftGroup) -> None:
         assert self.may_quarantine, group.quarantined
 
     def stop(self, node: int, *, power_loss: bool = False, noticed: bool = True) -> None:
@@ -126,7 +126,7 @@ class Stage:
         self.disks[node] = SimDisk()
         self.start(node, mute=True)
 
-    def group(self, node: int) -> Group:
+    def group(self, node: int) -> RaftGroup:
         return self.multirafts[node].groups[GROUP]
 
     @property
@@ -210,7 +210,7 @@ class Stage:
 
     # ---- stage directions
 
-    def elect(self, node: int) -> Group:
+    def elect(self, node: int) -> RaftGroup:
         """Make `node` campaign now, as if the leader had ordered it."""
         group = self.group(node)
         group._core._SyncObj__transferInProgress = True

@@ -11,7 +11,7 @@ import pytest
 
 from cluster.metadata import CommandProposer, MetadataView, Ok, Refusal, UserRecord
 from holdfast.client.transport.login import password_keys
-from node.admin.errors import AdminError
+from node.admin.errors import AdminRequestFailed
 from node.config import ConfigError, SecuritySection
 from node.security.authorisation import NoAccess
 from node.startup import first_user
@@ -49,7 +49,7 @@ def test_it_is_asked_for_until_a_majority_answers(path: Path, monkeypatch: pytes
     monkeypatch.setattr(first_user, "ASK_AGAIN_S", 0)
     user = first_user_of(str(path))
     assert user is not None
-    unsure: list[Exception | None] = [AdminError("unavailable", "no leader"), None, None, None, None]
+    unsure: list[Exception | None] = [AdminRequestFailed("unavailable", "no leader"), None, None, None, None]
     answers = [Refusal("unknown", "perhaps done"), Ok()]
     asked: list[Any] = []
     view = NoAccess()

@@ -18,9 +18,9 @@ from proton import ConnectionException, SSLDomain
 from proton.utils import BlockingConnection
 
 from holdfast.amqp.framing.handshake import AMQP_HEADER, SASL_HEADER, frame, performative
-from holdfast.amqp.framing.sasl import Accepted, Challenge, Denied, Later
+from holdfast.amqp.framing.sasl import Challenge, LoginAccepted, LoginDenied, LoginLater
 from holdfast.client import AdminClient, AuthenticationError, NetworkOptions, Security
-from node.security.audit import Audit
+from node.security.audit import AuditLog
 from node.security.authorisation import Policy
 from node.security.gate import Gate
 from node.security.mechanisms import Credentials, Plain, Scram
@@ -318,10 +318,10 @@ def test_nobody_learns_who_has_an_account(known: Known) -> None:
         assert isinstance(answer, Challenge)
         nonce = answer.data.split(b",")[0]
         proof = base64.b64encode(bytes(32))
-        assert isinstance(scram.respond(b"c=biws," + nonce + b",p=" + proof), Denied)
+        assert isinstance(scram.respond(b"c=biws," + nonce + b",p=" + proof), LoginDenied)
         plain = Plain(Credentials(known.users.get, lambda: b"s" * 32), refused).respond(f"\0{name}\0guess".encode())
-        assert isinstance(plain, Later), "a name that is none takes as long"
-        assert isinstance(plain.work(), Denied)
+        assert isinstance(plain, LoginLater), "a name that is none takes as long"
+        assert isinstance(plain.work(), LoginDenied)
 
 
 @pytest.mark.parametrize(
@@ -338,8 +338,8 @@ def test_nobody_learns_who_has_an_account(known: Known) -> None:
 )
 def test_plain_takes_nothing_but_a_user_and_its_password(known: Known, data: bytes) -> None:
     answer = Plain(Credentials(known.users.get, lambda: b"s" * 32), refused).respond(data)
-    answer = answer.work() if isinstance(answer, Later) else answer
-    assert isinstance(answer, Denied)
+    answer = answer.work() if isinstance(answer, LoginLater) else answer
+    assert isinstance(answer, LoginDenied)
 
 
 @pytest.mark.parametrize(
@@ -350,12 +350,12 @@ def test_plain_takes_nothing_but_a_user_and_its_password(known: Known, data: byt
 def test_scram_takes_nothing_but_scram(known: Known, messages: list[bytes]) -> None:
     scram = Scram("SCRAM-SHA-256", Credentials(known.users.get, lambda: b"s" * 32), None, refused)
     answers = [scram.respond(message) for message in messages]
-    assert isinstance(answers[-1], Denied)
-    assert not any(isinstance(answer, Accepted) for answer in answers)
+    assert isinstance(answers[-1], LoginDenied)
+    assert not any(isinstance(answer, LoginAccepted) for answer in answers)
 
 
 async def test_logins_are_written_down_and_credentials_are_not(serving: Any, known: Known, tmp_path: Path) -> None:
-    audit = Audit(str(tmp_path / "audit.jsonl"))
+    audit = AuditLog(str(tmp_path / "audit.jsonl"))
     async with serving(gate=Gate(Policy(known), plain_without_tls=True, audit=audit)) as node:
         await whoami(node.port, user="ann", password="pencil")
         with pytest.raises(AuthenticationError):
@@ -372,7 +372,7 @@ async def test_logins_are_written_down_and_credentials_are_not(serving: Any, kno
 
 def test_the_audit_log_is_bounded_whatever_comes(tmp_path: Path) -> None:
     now = [1000.0]
-    audit = Audit(str(tmp_path / "a"), 100_000, lambda: now[0])
+    audit = AuditLog(str(tmp_path / "a"), 100_000, lambda: now[0])
     for _ in range(1000):
         audit.note("refused", often=True, user="x" * 50)
     assert len((tmp_path / "a").read_text().splitlines()) == 100
@@ -421,7 +421,7 @@ def test_a_server_has_to_prove_that_it_knows_the_user(known: Known, honest: bool
     class Liar(Scram):
         def respond(self, data: bytes) -> Any:
             answer = super().respond(data)
-            return answer if honest or self._scram.stage < 4 else Accepted("whoever")
+            return answer if honest or self._scram.stage < 4 else LoginAccepted("whoever")
 
     credentials = Credentials(known.users.get, lambda: b"s" * 32)
     offered = {"SCRAM-SHA-256": lambda: Liar("SCRAM-SHA-256", credentials, None, refused)}

@@ -15,7 +15,7 @@ import pytest
 from holdfast import protocol
 from holdfast.client.errors import AdminError
 from holdfast.client.transport.address import Address
-from holdfast.client.transport.connection import Connection
+from holdfast.client.transport.connection import ClientConnection
 from holdfast.client.transport.management_requests import Exchange
 from holdfast.client.transport.network import Network
 from node.listener.attach.permissions import READS
@@ -77,7 +77,7 @@ class Answer:
     text: str
 
 
-async def asked(connection: Connection, key: Key, name: str | None, body: dict[str, Any]) -> Answer:
+async def asked(connection: ClientConnection, key: Key, name: str | None, body: dict[str, Any]) -> Answer:
     """Once, over links of its own."""
     begun_s = time.monotonic()
     exchange = Exchange(connection, " ".join(key), ANSWERED_WITHIN_S)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.local_cluster.authority import Authority, write_private
+from holdfast.cli.local_cluster.authority import NodeAuthority, write_private
 from tests.integration.clusters.cluster import Cluster
 from tests.integration.judges.judging import judge, start_producers
 
@@ -23,7 +23,7 @@ def test_certificates_and_their_authority_are_renewed_under_load_and_nothing_is_
     files.mkdir()
     ca = files / "ca.pem"
     cluster = make_cluster(peer_tls=files)
-    old, new = Authority(cluster.name), Authority(cluster.name)
+    old, new = NodeAuthority(cluster.name), NodeAuthority(cluster.name)
     old.write(ca)
     issue(old, cluster, files)
     cluster.start()
@@ -53,6 +53,6 @@ def test_certificates_and_their_authority_are_renewed_under_load_and_nothing_is_
     judge(cluster, log_name, producers)
 
 
-def issue(authority: Authority, cluster: Cluster, files: Path) -> None:
+def issue(authority: NodeAuthority, cluster: Cluster, files: Path) -> None:
     for node in cluster.nodes:
         authority.issue(node, files / f"node{node}.pem", files / f"node{node}.key")

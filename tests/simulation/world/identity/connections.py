@@ -16,7 +16,7 @@ from asyncio import events
 from collections.abc import Callable, Coroutine, Generator
 from typing import TYPE_CHECKING, Any
 
-from cluster.boot_counters import STARTS_REMEMBERED, Start
+from cluster.boot_counters import STARTS_REMEMBERED, DirectoryStart
 from cluster.rpc.handshake import Who
 from cluster.rpc.rpc_pb2 import Hello
 from node.startup.start_memory import StoredStarts
@@ -63,11 +63,11 @@ def boot_of(disk: Any) -> int:
     return 0 if row is None else int(struct.unpack_from(">Q", row)[0])
 
 
-def _counted(node: SimNode, mark: int) -> Start:
+def _counted(node: SimNode, mark: int) -> DirectoryStart:
     """Counted on its disk, before anybody is told."""
     row = node.disk.get(_COUNT) or bytes(8)
     boot, *marks = struct.unpack(f">Q{(len(row) - 8) // 4}I", row)
-    start = Start(boot + 1, (*marks, mark)[-STARTS_REMEMBERED:])
+    start = DirectoryStart(boot + 1, (*marks, mark)[-STARTS_REMEMBERED:])
     batch = node.disk.batch()
     batch.put(_COUNT, struct.pack(f">Q{len(start.marks)}I", start.boot, *start.marks))
     node.disk.write(batch)

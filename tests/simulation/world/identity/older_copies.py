@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cluster.raft import Group
+from cluster.raft import RaftGroup
 from tests.simulation.checker import Empty, Violation
 from tests.simulation.world.disk import SimDisk
 
@@ -86,7 +86,7 @@ class OlderCopies:
         self._look(node, proofs, until=self._schedule.now + NOTICED_WITHIN_S)
         return True
 
-    def _leader_knows(self, node: SimNode, group: Group, image: Image) -> bool:
+    def _leader_knows(self, node: SimNode, group: RaftGroup, image: Image) -> bool:
         """One that leads the term in which the copy was made knows how far the node's log went."""
         leader = self._schedule.nodes.get(group.leader or 0)
         if leader is None or leader is node or not leader.leads(group.group_id):
@@ -100,16 +100,16 @@ class OlderCopies:
         longer = sum(one.is_running and one.multiraft.groups[led.group_id].log_store.written > last for one in others)
         return 2 * (1 + len(others) - longer) > 1 + len(others)
 
-    def _forgotten(self, node: SimNode, image: Image) -> dict[int, Group]:
+    def _forgotten(self, node: SimNode, image: Image) -> dict[int, RaftGroup]:
         """In which the node has acknowledged more than the copy holds."""
         groups = {group_id: self._led(group) for group_id, group in node.multiraft.groups.items()}
         return {group_id: led for group_id, led in groups.items() if led.match_index(node.id) > image.lasts[group_id]}
 
-    def _led(self, group: Group) -> Group:
+    def _led(self, group: RaftGroup) -> RaftGroup:
         leader = self._schedule.nodes[group.leader or 0]
         return leader.multiraft.groups[group.group_id]
 
-    def _proof(self, led: Group) -> Proof:
+    def _proof(self, led: RaftGroup) -> Proof:
         leader = self._schedule.nodes[led.leader or 0]
         return Proof(leader, leader.life, led.term)
 

@@ -20,7 +20,7 @@ from holdfast.amqp import (
 )
 from holdfast.amqp.engine.engine import HANDSHAKE_TIMEOUT_S
 from holdfast.amqp.framing.handshake import MAX_PRELUDE_BYTES, MAX_SASL_FRAME_BYTES
-from holdfast.amqp.framing.sasl import Accepted, Challenge, Denied, Later, OneStep
+from holdfast.amqp.framing.sasl import Challenge, LoginAccepted, LoginDenied, LoginLater, OneStep
 from tests.unit.amqp.wire import AMQP_HEADER, SASL_HEADER, RawPeer, Wire, each, frame, only
 
 
@@ -84,7 +84,7 @@ class Slow:
     def respond(self, data: bytes) -> object:
         if not data:
             return Challenge(b"which number?")
-        return Later(lambda: Accepted("ann") if data == b"7" else Denied("wrong number"))
+        return LoginLater(lambda: LoginAccepted("ann") if data == b"7" else LoginDenied("wrong number"))
 
     def __call__(self, offered: object) -> Slow:
         assert offered == ("SLOW",)
@@ -103,7 +103,7 @@ class SlowClient(Slow):
 
     def respond(self, data: bytes) -> object:
         assert data == b"which number?"
-        return Later(lambda: self._number)
+        return LoginLater(lambda: self._number)
 
 
 @pytest.mark.parametrize("number", [b"7", b"8"])

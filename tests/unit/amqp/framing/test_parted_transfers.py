@@ -25,7 +25,7 @@ from holdfast.amqp import (
 from holdfast.amqp.engine.transfer_pump import PART_BYTES
 from holdfast.amqp.framing import performatives
 from holdfast.amqp.framing.frame_scanner import FrameScanner
-from holdfast.amqp.framing.parted_transfers import LARGE_BYTES, NUMBERS, Run, payload_at
+from holdfast.amqp.framing.parted_transfers import LARGE_BYTES, NUMBERS, PartedFrames, payload_at
 from holdfast.amqp.framing.performatives import BATCH_FORMAT
 from tests.unit.amqp.wire import RawPeer, each, frame, only, payloads_of
 
@@ -290,7 +290,7 @@ def test_a_broken_frame_ends_the_connection_as_it_did(broken: bytes, cut: int) -
 def test_a_run_ends_before_a_link_does() -> None:
     peer = RawPeer()
     large, end = peer.transfer(0, body(9 * KIB, 1)), frame(0, 0x16, [uint(0), True])
-    run = Run()
+    run = PartedFrames()
     assert run.take(large + end + large, 0, MAX_FRAME, 0) == len(large)
     assert not run.unfinished
 
@@ -298,14 +298,14 @@ def test_a_run_ends_before_a_link_does() -> None:
 def test_a_run_ends_where_frames_get_small() -> None:
     peer = RawPeer()
     large, small = peer.transfer(0, body(LARGE_BYTES, 1)), peer.transfer(0, b"small")
-    taken = Run().take(large + small * 100, 0, MAX_FRAME, 0)
+    taken = PartedFrames().take(large + small * 100, 0, MAX_FRAME, 0)
     assert len(large) < taken < len(large) + 10 * len(small)
 
 
 def test_a_transfer_that_is_larger_than_a_frame_may_be_is_left_to_proton() -> None:
     peer = RawPeer()
     large, too_large = peer.transfer(0, body(9 * KIB, 1)), peer.transfer(1, body(MAX_FRAME, 2))
-    assert Run().take(large + too_large, 0, MAX_FRAME, 0) == len(large)
+    assert PartedFrames().take(large + too_large, 0, MAX_FRAME, 0) == len(large)
     peer.accepted()
     assert each(peer.say(large + too_large), ConnectionClosed)
 

@@ -20,7 +20,7 @@ from chaos.cluster.provisioned.on_host.guard import born
 from chaos.cluster.provisioned.on_host.lock import Lock, holder
 from chaos.cluster.provisioned.on_host.services import Trouble
 from chaos.cluster.provisioned.ssh import program
-from node.config import Address
+from node.config import HostAndPort
 from node.monitoring.health import StartupState
 from node.monitoring.http_server import MonitoringServer
 from tests.integration.clusters.cluster import wait_until
@@ -279,7 +279,7 @@ def test_why_a_node_is_not_ready_is_told_in_its_words(told: Told) -> None:
 
 async def test_a_node_that_starts_says_what_it_waits_for(told: Told) -> None:
     server = MonitoringServer(StartupState(lambda: "node 2"))
-    await server.start(Address("127.0.0.1", 0))
+    await server.start(HostAndPort("127.0.0.1", 0))
     try:
         [(host, port)] = server.addresses
         answer = await asyncio.to_thread(told.order, "status", health=f"{host}:{port}")

@@ -21,7 +21,7 @@ from holdfast.client import (
     Start,
 )
 from holdfast.client import sync as threaded
-from holdfast.client.transport.connection import Connection
+from holdfast.client.transport.connection import ClientConnection
 from holdfast.client.transport.management_requests import Exchange
 from tests.unit.client.support.members import Member, filled, share
 from tests.unit.client.support.real_cluster import Nodes
@@ -77,20 +77,20 @@ async def test_a_member_that_waits_for_a_partition_keeps_its_connections(
     log = await filled(nodes, 1, 10)
     attaches: list[str | None] = []
     ended: list[Exception | None] = []
-    attach, lost = Connection.attach_receiver, Connection.connection_lost
+    attach, lost = ClientConnection.attach_receiver, ClientConnection.connection_lost
 
-    async def counted(self: Connection, *arguments: Any, name: str | None = None, **others: Any) -> Any:
+    async def counted(self: ClientConnection, *arguments: Any, name: str | None = None, **others: Any) -> Any:
         attaches.append(name)
         return await attach(self, *arguments, name=name, **others)
 
-    def noted(self: Connection, error: Exception | None) -> None:
+    def noted(self: ClientConnection, error: Exception | None) -> None:
         ended.append(error)
         lost(self, error)
 
     async with Member(nodes, log) as first:
         await eventually(lambda: first.count == 10)
-        monkeypatch.setattr(Connection, "attach_receiver", counted)
-        monkeypatch.setattr(Connection, "connection_lost", noted)
+        monkeypatch.setattr(ClientConnection, "attach_receiver", counted)
+        monkeypatch.setattr(ClientConnection, "connection_lost", noted)
         options = ConsumerOptions(reconnect_timeout_s=0.2)
         async with ConsumerClient(nodes.servers[:1], log, group="g", options=options):
             await eventually(lambda: len(attaches) > 5)

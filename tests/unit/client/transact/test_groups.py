@@ -25,8 +25,8 @@ from holdfast.client import (
     TransactionRolledBackError,
     WriterChangedError,
 )
-from holdfast.client.transport.connection import Connection
-from node.coordinator.groups.state import Writer
+from holdfast.client.transport.connection import ClientConnection
+from node.coordinator.groups.state import WriterRecord
 from node.coordinator.markers import MarkerSender
 from node.listener.transactions.coordinator_link import CoordinatorLink
 from tests.unit.client.support.real_cluster import Nodes
@@ -267,14 +267,14 @@ async def test_a_silent_client_loses_its_lease_and_others_go_on(batch: Batch, mo
 
 async def test_heartbeats_stop_with_the_connection(batch: Batch, monkeypatch: pytest.MonkeyPatch) -> None:
     beats = 0
-    beat = Connection.beat
+    beat = ClientConnection.beat
 
-    def counted(self: Connection) -> None:
+    def counted(self: ClientConnection) -> None:
         nonlocal beats
         beats += 1
         beat(self)
 
-    monkeypatch.setattr(Connection, "beat", counted)
+    monkeypatch.setattr(ClientConnection, "beat", counted)
     async with batch.group() as group:
         await group.open()
         async with group.member(batch.producer, part="0", lease_s=2.0) as member:
@@ -311,7 +311,7 @@ async def test_a_commit_waits_for_markers_and_is_repeated_while_they_are_out(
         assert await batch.read() == [b"a", b"b"]
 
 
-def coordinated(batch: Batch) -> list[Writer]:
+def coordinated(batch: Batch) -> list[WriterRecord]:
     """The writer as each replica of its coordinator knows it."""
     replicas = [one for node in batch.nodes.cluster.nodes.values() for one in node._replicas.coordinators()]
     found = [one._machine.writers.get(batch.writer) for one in replicas]

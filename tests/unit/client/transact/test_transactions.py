@@ -26,7 +26,7 @@ from holdfast.client.events import encode_event
 from holdfast.client.produce.chunks.chunk import Chunk, Run
 from holdfast.client.produce.chunks.delivery import ChunkDelivery
 from holdfast.client.transact.transactional_sender import MOST_UNDER_WAY, TransactionalSender
-from holdfast.client.transport.connection import Connection
+from holdfast.client.transport.connection import ClientConnection
 from holdfast.records.codec import Codec
 from holdfast.records.record_batch import RecordBatch
 from node.coordinator import replica
@@ -188,9 +188,11 @@ async def test_a_link_that_ends_right_after_its_attach_is_attached_again(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch, name: str | None
 ) -> None:
     log = await nodes.log(1)
-    attach, ended = Connection.attach_sender, list[Connection]()
+    attach, ended = ClientConnection.attach_sender, list[ClientConnection]()
 
-    async def ending_at_once(connection: Connection, address: str, place: str | None, owner: Any, **more: Any) -> Any:
+    async def ending_at_once(
+        connection: ClientConnection, address: str, place: str | None, owner: Any, **more: Any
+    ) -> Any:
         link = await attach(connection, address, place, owner, **more)
         if isinstance(owner, TransactionalSender) and not ended:
             ended.append(connection)
@@ -199,7 +201,7 @@ async def test_a_link_that_ends_right_after_its_attach_is_attached_again(
             await eventually(lambda: owner.ended)
         return link
 
-    monkeypatch.setattr(Connection, "attach_sender", ending_at_once)
+    monkeypatch.setattr(ClientConnection, "attach_sender", ending_at_once)
     async with producer(nodes, log, name) as one, asyncio.timeout(60), one.transaction() as tx:
         await tx.send_batch([b"a", b"b"], partition="0")
     assert ended

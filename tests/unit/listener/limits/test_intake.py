@@ -10,7 +10,7 @@ import pytest
 from node.listener.config import ListenerConfig
 from node.listener.limits import intake as intakes
 from node.listener.limits.accounts import Accounts, Budget
-from node.listener.limits.intake import Intake
+from node.listener.limits.intake import ConnectionInput
 from node.listener.limits.turns import Turns
 from tests.unit.listener.support.peer import eventually
 
@@ -67,7 +67,7 @@ async def test_a_socket_with_much_is_read_on_in_the_next_turn(monkeypatch: pytes
     monkeypatch.setattr(intakes, "TURN_BYTES", 10 * PIECE)
     socket: Any = Socket()
     parts = Parts()
-    intake = Intake(parts, parts, Budget(Accounts()))
+    intake = ConnectionInput(parts, parts, Budget(Accounts()))
     intake.open(socket)
     read = bytes(5 * PIECE)
     for _ in range(20):
@@ -91,7 +91,7 @@ async def test_a_socket_with_much_is_read_on_in_the_next_turn(monkeypatch: pytes
 async def test_a_read_of_attaches_waits_behind_its_first_piece_and_one_of_events_does_not(crowded: bool) -> None:
     parts = Parts()
     parts.engine.crowded = crowded
-    intake = Intake(parts, parts, Budget(Accounts()))
+    intake = ConnectionInput(parts, parts, Budget(Accounts()))
     said = bytes(range(5 * PIECE))
     intake.take(said)
     assert len(parts.engine.taken) == (PIECE if crowded else len(said))
@@ -103,7 +103,7 @@ async def test_a_read_of_attaches_waits_behind_its_first_piece_and_one_of_events
 
 async def test_nothing_more_is_taken_in_until_what_was_can_be_answered() -> None:
     parts = Parts()
-    intake = Intake(parts, parts, Budget(Accounts()))
+    intake = ConnectionInput(parts, parts, Budget(Accounts()))
     said = bytes(range(4 * PIECE))
     parts.engine.crowded = True
     intake.take(said)
@@ -122,7 +122,7 @@ async def test_nothing_more_is_taken_in_until_what_was_can_be_answered() -> None
 async def test_a_read_that_comes_when_nothing_is_taken_in_waits_whole() -> None:
     parts = Parts()
     parts.has_its_fill = True
-    intake = Intake(parts, parts, Budget(Accounts()))
+    intake = ConnectionInput(parts, parts, Budget(Accounts()))
     intake.take(b"abc")
     assert intake.waits
     assert not parts.turns._takers

@@ -8,7 +8,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from node.config import ClusterSection, Config, ListenerSection, MonitoringSection, NodeSection, Peer, StorageSection
+from node.config import (
+    ClusterSection,
+    Config,
+    ConfiguredPeer,
+    ListenerSection,
+    MonitoringSection,
+    NodeSection,
+    StorageSection,
+)
 from node.server import Node
 from tests.ports import free_ports
 from tests.unit.listener.support.peer import eventually
@@ -21,7 +29,7 @@ class Cluster:
         rpc = free_ports(3)
         amqp = free_ports(3)
         self.monitoring = dict(enumerate(free_ports(3), start=1))
-        peers = [Peer(number + 1, f"127.0.0.1:{port}") for number, port in enumerate(rpc)]
+        peers = [ConfiguredPeer(number + 1, f"127.0.0.1:{port}") for number, port in enumerate(rpc)]
         self.ports = {number + 1: port for number, port in enumerate(amqp)}
         self.nodes: dict[int, Node] = {}
         for number, port in self.ports.items():

@@ -15,7 +15,7 @@ from typing import Any
 
 from cluster.raft import MultiRaft, RaftOptions
 from node.gateway import RemotePartition
-from node.listener import AdminError, AmqpAddress, Listener, ListenerConfig, LogView
+from node.listener import AdminRequestFailed, AmqpAddress, Listener, ListenerConfig, LogView
 from node.partition.api import PartitionHandle
 from node.partition.consumer_groups.assignor import Assignor
 from node.partition.replica import PartitionReplica
@@ -193,14 +193,14 @@ class SingleNode:
         self.requests.append((operation, dict(args)))
         if operation == "log.create":
             if args["name"] in self.logs:
-                raise AdminError("already-exists", f"log {args['name']!r} exists")
+                raise AdminRequestFailed("already-exists", f"log {args['name']!r} exists")
             await self.create(args["name"], args.get("partitions", 1))
             operation = "log.describe"
         if operation == "log.describe":
             if args["name"] not in self.logs:
-                raise AdminError("not-found", f"no log {args['name']!r}")
+                raise AdminRequestFailed("not-found", f"no log {args['name']!r}")
             partitions = [{"partition": name, "leader": 1, "replicas": [1]} for name in self.logs[args["name"]]]
             return {"name": args["name"], "partitions": partitions, "retention_ms": None}
         if operation == "log.list":
             return {"logs": [{"name": name, "partitions": len(parts)} for name, parts in self.logs.items()]}
-        raise AdminError("unavailable", "no leader of the metadata group")
+        raise AdminRequestFailed("unavailable", "no leader of the metadata group")

@@ -203,20 +203,20 @@ async def test_transactions_of_links_that_are_gone_count_until_they_are_rolled_b
     """Attach, declare, detach, again and again: while the first are being rolled back no more can be under way."""
     monkeypatch.setattr(coordinator_link, "MAX_OPEN", 3)
     may_begin, begin = asyncio.Event(), TransactionManager.begin_anonymous
-    may_end, abort = asyncio.Event(), transaction.Transaction.abort
+    may_end, abort = asyncio.Event(), transaction.HeldTransaction.abort
     if answered:
         may_begin.set()
 
-    async def begun(self: TransactionManager, timeout_ms: int) -> transaction.Transaction:
+    async def begun(self: TransactionManager, timeout_ms: int) -> transaction.HeldTransaction:
         await may_begin.wait()
         return await begin(self, timeout_ms)
 
-    async def delayed(self: transaction.Transaction) -> None:
+    async def delayed(self: transaction.HeldTransaction) -> None:
         await may_end.wait()
         await abort(self)
 
     monkeypatch.setattr(TransactionManager, "begin_anonymous", begun)
-    monkeypatch.setattr(transaction.Transaction, "abort", delayed)
+    monkeypatch.setattr(transaction.HeldTransaction, "abort", delayed)
     async with Peer(cluster.ports[1]) as peer:
         for _ in range(3):
             control = await Control.attach(peer)

@@ -23,7 +23,7 @@ from node.partition.api import Failed
 from node.transactions import transaction as transaction_module
 from node.transactions.errors import TransactionFailed
 from node.transactions.producer import TransactionalProducer
-from node.transactions.transaction import Transaction
+from node.transactions.transaction import HeldTransaction
 from tests.unit.listener.support.cluster import Cluster
 from tests.unit.listener.support.consuming import attached, terms
 from tests.unit.listener.support.peer import Peer, eventually, message
@@ -89,14 +89,16 @@ async def test_a_discharge_that_comes_twice_at_once_decides_once(cluster: Cluste
 async def test_a_connection_that_dies_while_its_commit_waits_for_messages_gives_its_id_back_once(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begins, begin = asyncio.Event(), Transaction._begin
+    begins, begin = asyncio.Event(), HeldTransaction._begin
 
-    async def delayed(self: Transaction, group: int) -> Any:
+    async def delayed(self: HeldTransaction, group: int) -> Any:
         await begins.wait()
         return await begin(self, group)
 
-    monkeypatch.setattr(Transaction, "_begin", delayed)
-    monkeypatch.setattr(Transaction, "begins_with_events", lambda self, group: None)  # messages wait, as members' do
+    monkeypatch.setattr(HeldTransaction, "_begin", delayed)
+    monkeypatch.setattr(
+        HeldTransaction, "begins_with_events", lambda self, group: None
+    )  # messages wait, as members' do
     listener = cluster.nodes[1]._listeners[0]
     async with Peer(cluster.ports[1]) as peer:
         control = await Control.attach(peer)
@@ -282,13 +284,13 @@ async def test_who_takes_over_while_a_commit_is_decided_waits_and_goes_on_behind
 
 
 async def test_a_rollback_waits_for_what_is_about_to_begin(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    adds, add = asyncio.Event(), Transaction._add_all
+    adds, add = asyncio.Event(), HeldTransaction._add_all
 
-    async def delayed(self: Transaction, groups: list[int]) -> Any:
+    async def delayed(self: HeldTransaction, groups: list[int]) -> Any:
         await adds.wait()
         return await add(self, groups)
 
-    monkeypatch.setattr(Transaction, "_add_all", delayed)
+    monkeypatch.setattr(HeldTransaction, "_add_all", delayed)
     monkeypatch.setattr(transaction_module, "NOTE_AFTER_S", 0.0)
     async with Peer(cluster.ports[1]) as peer:
         control = await named(peer, **{protocol.TRANSACTION_TIMEOUT: 900_000})  # it is not its time that ends it

@@ -12,7 +12,7 @@ from holdfast import protocol
 from holdfast.amqp import Accepted, Coordinator, Rejected, Transactional, decode_message
 from holdfast.amqp.errors import LINK_STOLEN, NOT_ALLOWED, TRANSACTION_ROLLBACK, TRANSACTION_TIMEOUT
 from holdfast.amqp.transactions import encode_declare
-from node.admin.errors import AdminError
+from node.admin.errors import AdminRequestFailed
 from node.coordinator.groups import leases
 from tests.unit.listener.support.cluster import Cluster
 from tests.unit.listener.support.peer import Peer, eventually
@@ -106,7 +106,7 @@ async def test_who_fails_or_leaves_before_that_is_rolled_back(cluster: Cluster, 
     if how != "discharge":
         while await states(cluster) != ["aborted"]:
             assert await states(cluster) in (["joined"], ["aborted"])
-    with pytest.raises(AdminError, match="not-prepared"):
+    with pytest.raises(AdminRequestFailed, match="not-prepared"):
         await ask(cluster, "commit", batch=0, run="r", winners=[name])
     assert await states(cluster) == ["aborted"]
     await ask(cluster, "commit", batch=0, run="r", winners=[])
@@ -137,7 +137,7 @@ async def test_a_newer_run_ends_what_is_open_and_its_zombie_writes_nothing(clust
         if not control._ended():  # else the renewal of its lease was faster, and has closed its link
             assert isinstance(await control.commit(txn), Rejected | None)
         assert (await refused(peer, terms())).condition == LINK_STOLEN
-    with pytest.raises(AdminError, match="fenced"):
+    with pytest.raises(AdminRequestFailed, match="fenced"):
         await ask(cluster, "commit", batch=0, run="r", winners=[name])
     await ask(cluster, "commit", batch=0, run="newer", winners=[])
     assert await read(cluster) == []
@@ -240,7 +240,7 @@ async def test_a_join_without_an_open_batch(cluster: Cluster) -> None:
     ],
 )
 async def test_requests_that_cannot_be(cluster: Cluster, operation: str, args: dict[str, Any]) -> None:
-    with pytest.raises(AdminError) as problem:
+    with pytest.raises(AdminRequestFailed) as problem:
         await ask(cluster, operation, **args)
     assert problem.value.code == "invalid-argument"
 

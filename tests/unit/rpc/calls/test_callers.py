@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from cluster.boot_counters import Start
+from cluster.boot_counters import DirectoryStart
 from cluster.rpc import Callers, Unavailable, refused_by_any
 from cluster.rpc.handshake import Who
 from tests.ports import free_port
@@ -14,7 +14,7 @@ from tests.unit.rpc.support import TestNode, cluster_of, until
 
 ALL = {1, 2, 3}
 INCARNATION = 77
-BEFORE, LATEST = Start(2, (11, 22)), Start(4, (11, 22, 33, 44))
+BEFORE, LATEST = DirectoryStart(2, (11, 22)), DirectoryStart(4, (11, 22, 33, 44))
 
 
 def callers(accepted: set[int], refused: set[int] | None = None) -> Callers:
@@ -50,7 +50,7 @@ def test_refused_is_whom_anybody_has_refused_and_nobody_lets_in(told: list[Calle
     assert refused_by_any(told) == refused
 
 
-def who(node: int, known: dict[int, int], incarnation: int = INCARNATION, start: Start = LATEST) -> Who:
+def who(node: int, known: dict[int, int], incarnation: int = INCARNATION, start: DirectoryStart = LATEST) -> Who:
     return Who(
         "dev", node, frozenset(ALL - {node}), incarnation, (1, 2, 3), lambda asked: known.get(asked, 0), start=start
     )
@@ -76,7 +76,7 @@ def test_a_copy_is_forgotten_once_the_cluster_knows_the_node_by_other_data() -> 
     assert not peer.is_refused(3)
 
 
-def with_directory(node: TestNode, start: Start = LATEST) -> TestNode:
+def with_directory(node: TestNode, start: DirectoryStart = LATEST) -> TestNode:
     node.network._who.incarnation, node.network._who.start = INCARNATION + node.node, start
     return node
 
@@ -99,7 +99,7 @@ async def test_who_has_not_met_a_copy_hears_of_it_from_who_has() -> None:
         assert of_peer == callers({1, 2}, {3})
         assert refused_by_any([own, of_peer]) == {3}
 
-        original = with_directory(TestNode(3, addresses), Start(5, (*LATEST.marks, 55)))
+        original = with_directory(TestNode(3, addresses), DirectoryStart(5, (*LATEST.marks, 55)))
         await original.network.start()
         await until(lambda: nodes[2].network.status()[3]["inbound"], "the welcome of the original")
         assert await nodes[1].network.client(2).callers(ALL) == callers(ALL)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cluster.boot_counters import STARTS_REMEMBERED, KnownStart, Start, copy_fault
+from cluster.boot_counters import STARTS_REMEMBERED, DirectoryStart, KnownStart, copy_fault
 from cluster.rpc import options
 from cluster.rpc.handshake import Who
 from cluster.rpc.refusals import WHY
@@ -20,11 +20,11 @@ from tests.unit.rpc.support import SOON_S, TestNode, cluster_of, until
 INCARNATION = 77
 
 
-def after(start: Start, *marks: int) -> Start:
-    return Start(start.boot + len(marks), (*start.marks, *marks)[-STARTS_REMEMBERED:])
+def after(start: DirectoryStart, *marks: int) -> DirectoryStart:
+    return DirectoryStart(start.boot + len(marks), (*start.marks, *marks)[-STARTS_REMEMBERED:])
 
 
-IMAGE = after(Start(), 11, 22, 33)
+IMAGE = after(DirectoryStart(), 11, 22, 33)
 LATER = after(IMAGE, 44, 55)
 
 
@@ -38,11 +38,13 @@ LATER = after(IMAGE, 44, 55)
         (after(IMAGE, 99), "older copy"),
         (after(IMAGE, 99, 98), "another process has made start 5"),
         (after(IMAGE, 99, 98, 97, 96), "another process has made start 5"),
-        (Start(), None),
+        (DirectoryStart(), None),
     ],
     ids=["the same", "the next", "a later one", "the image", "started once", "as often", "more often", "not told"],
 )
-def test_only_a_start_that_goes_on_from_the_known_one_may_be_the_latest(start: Start, says: str | None) -> None:
+def test_only_a_start_that_goes_on_from_the_known_one_may_be_the_latest(
+    start: DirectoryStart, says: str | None
+) -> None:
     fault = copy_fault(start, LATER.known)
     assert (fault is None) == (says is None)
     assert (says or "") in (fault or "")
@@ -55,7 +57,9 @@ def test_who_was_away_for_very_long_goes_by_the_count() -> None:
     assert copy_fault(LATER, long_after.known) is not None
 
 
-def who(node: int, start: Start = IMAGE, registered: KnownStart = KnownStart(), incarnation: int = INCARNATION) -> Who:
+def who(
+    node: int, start: DirectoryStart = IMAGE, registered: KnownStart = KnownStart(), incarnation: int = INCARNATION
+) -> Who:
     return Who(
         "prod", node, frozenset({1, 2, 3} - {node}), incarnation, (1, 2, 3), lambda _: INCARNATION, start=start,
         registered_start=lambda _: registered,
@@ -78,12 +82,12 @@ async def test_what_is_registered_counts_as_well_and_only_for_the_incarnation_th
     assert "older copy" in str(peer.refusal(who(3, IMAGE).hello_to(1)))
     assert peer.refusal(who(3, LATER).hello_to(1)) is None
     peer.admitted[3] = 99
-    wiped = who(3, Start(1, (5,)), incarnation=99)
+    wiped = who(3, DirectoryStart(1, (5,)), incarnation=99)
     assert peer.refusal(wiped.hello_to(1)) is None, "the one of two that is let in with an empty directory"
     await peer.welcome(wiped.hello_to(1))
 
 
-def identified(start: Start) -> Callable[[TestNode], TestNode]:
+def identified(start: DirectoryStart) -> Callable[[TestNode], TestNode]:
     def prepare(node: TestNode) -> TestNode:
         node.network._who.incarnation, node.network._who.start = INCARNATION + node.node, start
         return node
@@ -98,7 +102,7 @@ def told_copies(node: TestNode) -> list[str]:
     return told
 
 
-def beside(nodes: dict[int, TestNode], start: Start) -> TestNode:
+def beside(nodes: dict[int, TestNode], start: DirectoryStart) -> TestNode:
     """A second process that calls itself node 2."""
     return identified(start)(TestNode(2, {2: "127.0.0.1:0", **nodes[2].network._addresses}))
 

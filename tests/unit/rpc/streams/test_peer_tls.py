@@ -27,7 +27,7 @@ from cluster.rpc.refusals import WHY
 from cluster.rpc.streams.ends import DiallerEnd
 from cluster.rpc.streams.errors import StreamRefused
 from cluster.rpc.streams.frames import FRAME_HELLO, submessage
-from holdfast.cli.local_cluster.authority import Authority
+from holdfast.cli.local_cluster.authority import NodeAuthority
 from tests.authority import Authority as AnyAuthority
 from tests.ports import free_port
 from tests.unit.rpc.support import MemoryPartition, TestNode, notice_no_silence, questions, until
@@ -42,7 +42,7 @@ class Hosts:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.ca = str(directory / "ca.pem")
-        self.authority = Authority(CLUSTER)
+        self.authority = NodeAuthority(CLUSTER)
         self.authority.write(Path(self.ca))
         for node in (1, 2, 3):
             self.issue(node)
