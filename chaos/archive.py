@@ -19,13 +19,13 @@ from chaos.checkers.verdict import Result
 from chaos.cluster.provisioned.cluster import Provisioned
 from chaos.history import history as histories
 from chaos.report import page, summary
-from chaos.run import CannotRun, Plan, Run, Say
+from chaos.run import CannotRun, ChaosRun, RunPlan, Say
 
 DATA_OF_NODES = ("data", "disk", "side")
 """Below a node's directory: kept only of runs that did not pass."""
 
 
-def new_directory(below: Path, plan: Plan) -> Path:
+def new_directory(below: Path, plan: RunPlan) -> Path:
     """A name that sorts by time and says what was run."""
     stamp = time.strftime("%Y%m%d-%H%M%S")
     name = f"{stamp}-{plan.workload}-{'+'.join(plan.faults)}-{plan.seed}"
@@ -38,9 +38,9 @@ def new_directory(below: Path, plan: Plan) -> Path:
 
 
 def run_and_report(
-    plan: Plan, directory: Path, *, say: Say = lambda text: None, abort_if: str | None = None,
+    plan: RunPlan, directory: Path, *, say: Say = lambda text: None, abort_if: str | None = None,
     provisioned: Provisioned | None = None,
-) -> Run:  # fmt: skip
+) -> ChaosRun:  # fmt: skip
     """Run it, judge it, write its page; what nodes had stored goes when it has passed."""
     done = runs.run(plan, directory, say=say, abort_if=abort_if, provisioned=provisioned)
     (directory / "run.json").write_text(json.dumps(done.facts, indent=1), encoding="utf-8")
@@ -52,19 +52,19 @@ def run_and_report(
     return done
 
 
-def tell(run: Run) -> Path:
+def tell(run: ChaosRun) -> Path:
     """`report.json` and the page; where the page is."""
     summary.write(run)
     return page.write(run.directory)
 
 
-def load(directory: Path) -> Run:
+def load(directory: Path) -> ChaosRun:
     """Judged anew, by the checkers of today."""
     facts = _facts(directory)
     plan = plan_of(facts)
     history = histories.read(directory / "history")
     judgement = runs.judged(plan, history)
-    return Run(plan, directory, judgement, history, facts["begun_ns"], facts["begun_s"], facts["periods"])
+    return ChaosRun(plan, directory, judgement, history, facts["begun_ns"], facts["begun_s"], facts["periods"])
 
 
 IN_MEMORY_ROWS = 3_000_000
@@ -76,7 +76,7 @@ def is_large(directory: Path) -> bool:
     return histories.rows_in(directory / "history", "sends", "reads", "replica_dump") > IN_MEMORY_ROWS
 
 
-def judged_by_spark(directory: Path, spark: Any) -> Run:
+def judged_by_spark(directory: Path, spark: Any) -> ChaosRun:
     """The same, without the history in memory: it is judged where it lies, and empty here."""
     from chaos import at_scale
 
@@ -84,15 +84,17 @@ def judged_by_spark(directory: Path, spark: Any) -> Run:
     plan = plan_of(facts)
     needed, hopes = runs.asked_of(plan)
     judgement = runs.explained(plan, at_scale.judge_run(spark, directory / "history", needed=needed, hopes=hopes))
-    return Run(plan, directory, judgement, histories.History(), facts["begun_ns"], facts["begun_s"], facts["periods"])
+    return ChaosRun(
+        plan, directory, judgement, histories.History(), facts["begun_ns"], facts["begun_s"], facts["periods"]
+    )
 
 
-def plan_in(directory: Path) -> Plan:
+def plan_in(directory: Path) -> RunPlan:
     return plan_of(_facts(directory))
 
 
-def plan_of(facts: dict[str, Any]) -> Plan:
-    return Plan(**{**facts["plan"], "faults": tuple(facts["plan"]["faults"])})
+def plan_of(facts: dict[str, Any]) -> RunPlan:
+    return RunPlan(**{**facts["plan"], "faults": tuple(facts["plan"]["faults"])})
 
 
 def _facts(directory: Path) -> dict[str, Any]:

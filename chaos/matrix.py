@@ -18,7 +18,7 @@ from chaos.checkers.verdict import Result
 from chaos.cluster.provisioned import cluster as clusters
 from chaos.cluster.provisioned.cluster import Provisioned
 from chaos.faults.catalogue import CATALOGUE, NEED_TRANSACTIONS, why_not_there
-from chaos.run import CannotRun, Plan, Run, Say
+from chaos.run import CannotRun, ChaosRun, RunPlan, Say
 from chaos.workloads.catalogue import WORKLOADS
 
 SHORT_S, FULL_S = 8.0, 90.0
@@ -27,32 +27,32 @@ WHOLE_WITHIN_S = 120.0
 
 
 @dataclass(frozen=True)
-class Cell:
+class Trial:
     workload: str
     faults: tuple[str, ...]
     nodes: int = 3
 
-    def plan(self, seconds: float, seed: int) -> Plan:
-        return Plan(self.workload, self.faults, seconds, seed, self.nodes)
+    def plan(self, seconds: float, seed: int) -> RunPlan:
+        return RunPlan(self.workload, self.faults, seconds, seed, self.nodes)
 
     def __str__(self) -> str:
         return f"{self.workload} {'+'.join(self.faults)}" + (f" on {self.nodes} nodes" if self.nodes != 3 else "")
 
 
-Placed = tuple[int, Cell]
+Placed = tuple[int, Trial]
 """With its place in the whole matrix, from 0."""
 
 
-SHORT: tuple[Cell, ...] = (
-    Cell("W1", ("F1",)),
-    Cell("W1", ("F2", "F3")),
-    Cell("W1", ("F13",)),
-    Cell("W2", ("F1", "F16")),
-    Cell("W2", ("F4", "F7")),
-    Cell("W2", ("F5", "F8")),
-    Cell("W3", ("F1", "F16")),
-    Cell("W4", ("F3", "F16")),
-    Cell("W1", ("F9",)),
+SHORT: tuple[Trial, ...] = (
+    Trial("W1", ("F1",)),
+    Trial("W1", ("F2", "F3")),
+    Trial("W1", ("F13",)),
+    Trial("W2", ("F1", "F16")),
+    Trial("W2", ("F4", "F7")),
+    Trial("W2", ("F5", "F8")),
+    Trial("W3", ("F1", "F16")),
+    Trial("W4", ("F3", "F16")),
+    Trial("W1", ("F9",)),
 )
 
 COMPOUNDS: tuple[tuple[str, ...], ...] = (
@@ -61,13 +61,13 @@ COMPOUNDS: tuple[tuple[str, ...], ...] = (
 )  # fmt: skip
 
 
-def full() -> Iterator[Cell]:
+def full() -> Iterator[Trial]:
     single: list[tuple[str, ...]] = [(fault,) for fault in CATALOGUE if fault != "F0"]
     for workload, faults in itertools.product(WORKLOADS, single):
         if WORKLOADS[workload].is_transactional or not NEED_TRANSACTIONS & set(faults):
-            yield Cell(workload, faults)
+            yield Trial(workload, faults)
     for place, (workload, faults) in enumerate(itertools.product(WORKLOADS, COMPOUNDS)):
-        yield Cell(workload, faults, nodes=3 if place % 2 else 5)
+        yield Trial(workload, faults, nodes=3 if place % 2 else 5)
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Part:
         return f"{self.number}/{self.of}"
 
 
-def chosen(cells: Iterable[Cell], workloads: Collection[str] = (), part: Part = Part()) -> list[Placed]:
+def chosen(cells: Iterable[Trial], workloads: Collection[str] = (), part: Part = Part()) -> list[Placed]:
     """Those of these workloads (none: of all), and of them this part."""
     wanted = [(place, cell) for place, cell in enumerate(cells) if not workloads or cell.workload in workloads]
     return wanted[part.number - 1 :: part.of]
@@ -101,7 +101,7 @@ class Site:
     nodes: int
     no_links: str = ""
 
-    def why_not(self, cell: Cell) -> str:
+    def why_not(self, cell: Trial) -> str:
         """What keeps the cell from being run there; nothing: it can be."""
         if why := WORKLOADS[cell.workload].needs_own_nodes:
             return why
@@ -110,7 +110,7 @@ class Site:
                 return why
         return f"it takes {cell.nodes} nodes, and there are {self.nodes}" if cell.nodes > self.nodes else ""
 
-    def plan(self, plan: Plan) -> Plan:
+    def plan(self, plan: RunPlan) -> RunPlan:
         return replace(plan, inventory=self.inventory, nodes=self.nodes)
 
 
@@ -121,9 +121,9 @@ def look(inventory: str, provisioned: Provisioned) -> Site:
     return Site(inventory, replace(provisioned, patience_s=WHOLE_WITHIN_S), found.nodes, found.no_links)
 
 
-def left_out(cells: Iterable[Placed], site: Site) -> dict[str, list[Cell]]:
+def left_out(cells: Iterable[Placed], site: Site) -> dict[str, list[Trial]]:
     """By reason."""
-    found: dict[str, list[Cell]] = {}
+    found: dict[str, list[Trial]] = {}
     for _, cell in cells:
         if why := site.why_not(cell):
             found.setdefault(why, []).append(cell)
@@ -134,13 +134,13 @@ def left_out(cells: Iterable[Placed], site: Site) -> dict[str, list[Cell]]:
 class NotRun:
     """It could not be, or was broken off: nothing is proven."""
 
-    plan: Plan
+    plan: RunPlan
     why: str
 
 
 def run(
-    cells: Sequence[Placed], below: Path, *, seconds: float, seed: int, say: Say, done: Callable[[Run | NotRun], None],
-    site: Site | None = None,
+    cells: Sequence[Placed], below: Path, *, seconds: float, seed: int, say: Say,
+    done: Callable[[ChaosRun | NotRun], None], site: Site | None = None,
 ) -> Result:  # fmt: skip
     """The worst of all cells. Each has a seed of its own, counted from the first of the whole matrix; none stops the
     others. Raises BrokenOff when no further one could be run."""
@@ -168,7 +168,7 @@ def run(
     return worst
 
 
-def _one(plan: Plan, below: Path, site: Site | None) -> Run | NotRun:
+def _one(plan: RunPlan, below: Path, site: Site | None) -> ChaosRun | NotRun:
     try:
         plan.check()
     except CannotRun as error:

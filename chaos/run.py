@@ -37,7 +37,7 @@ from chaos.faults import schedule
 from chaos.faults.fault import Aborted, Scene
 from chaos.history import history as histories
 from chaos.history.recorder import Recorder
-from chaos.history.tables import Complaint, Leader, ReplicaDump
+from chaos.history.tables import ComplaintRow, LeaderRow, ReplicaDumpRow
 from chaos.history.values import read_value
 from chaos.proxies import HOW_TO_GET, ProxyServer, find_server
 from chaos.workloads import catalogue as workloads
@@ -62,7 +62,7 @@ LEFT_OUT = {"C18": "left out: it reads the disks of stopped nodes, and those of 
 
 
 @dataclass(frozen=True)
-class Plan:
+class RunPlan:
     """What to repeat a run by. `defect`: the deliberate fault that all nodes have (`chaos/defects`). `inventory`: where
     the hosts of a cluster stand that Ansible has made; nothing: the run starts nodes for itself."""
 
@@ -115,10 +115,10 @@ class Plan:
 
 
 @dataclass
-class Run:
+class ChaosRun:
     """What there is when it is over."""
 
-    plan: Plan
+    plan: RunPlan
     directory: Path
     judgement: Judgement
     history: histories.History
@@ -133,9 +133,9 @@ class Run:
 
 
 def run(
-    plan: Plan, directory: Path, *, say: Say = lambda text: None, abort_if: str | None = None,
+    plan: RunPlan, directory: Path, *, say: Say = lambda text: None, abort_if: str | None = None,
     provisioned: Provisioned | None = None,
-) -> Run:  # fmt: skip
+) -> ChaosRun:  # fmt: skip
     """`abort_if`: a shell command, tried once a second; its exit status 0 ends the run early. `provisioned`: the hosts
     of the plan's inventory, and how they are reached."""
     plan.check()
@@ -149,7 +149,7 @@ def run(
             story.play()
         except (NodeFailed, TimeoutError) as error:
             node = error.node if isinstance(error, NodeFailed) else 0
-            recorder.history.complaints.append(Complaint(node, time.monotonic_ns(), str(error)))
+            recorder.history.complaints.append(ComplaintRow(node, time.monotonic_ns(), str(error)))
             say(f"the cluster did not come to itself: {error}")
         finally:
             cluster.let_go()
@@ -159,11 +159,11 @@ def run(
         if judgement.result is Result.FAILED:
             cluster.keep_logs()
     told = [{"seconds": period.seconds, "faults": period.named} for period in periods]
-    return Run(plan, directory, judgement, history, recorder.begun_ns, begun_s, told)
+    return ChaosRun(plan, directory, judgement, history, recorder.begun_ns, begun_s, told)
 
 
 @contextlib.contextmanager
-def _cluster_of(plan: Plan, directory: Path, provisioned: Provisioned | None) -> Iterator[Cluster]:
+def _cluster_of(plan: RunPlan, directory: Path, provisioned: Provisioned | None) -> Iterator[Cluster]:
     """Closed, however the run ends."""
     if plan.inventory:
         if provisioned is None:
@@ -181,13 +181,13 @@ def _cluster_of(plan: Plan, directory: Path, provisioned: Provisioned | None) ->
         yield own
 
 
-def judged(plan: Plan, history: histories.History) -> Judgement:
+def judged(plan: RunPlan, history: histories.History) -> Judgement:
     """By what the plan's workload has to show."""
     needed, hopes = asked_of(plan)
     return explained(plan, judge_run(history, needed=needed, hopes=hopes))
 
 
-def explained(plan: Plan, judgement: Judgement) -> Judgement:
+def explained(plan: RunPlan, judgement: Judgement) -> Judgement:
     """With the reason beside each verdict that such a run cannot have."""
     why = LEFT_OUT if plan.inventory else {}
     verdicts = [
@@ -197,14 +197,14 @@ def explained(plan: Plan, judgement: Judgement) -> Judgement:
     return replace(judgement, verdicts=verdicts)
 
 
-def asked_of(plan: Plan) -> tuple[tuple[str, ...], Collection[str]]:
+def asked_of(plan: RunPlan) -> tuple[tuple[str, ...], Collection[str]]:
     """The checkers that must have something to judge, and the moments that must have come."""
     workload = workloads.WORKLOADS[plan.workload]
     of_faults = OF_ZOOKEEPER if faults.NEED_ZOOKEEPER & set(plan.faults) else ()
     return (*ALWAYS, *workload.needed, *of_faults), workload.hopes_in(plan.seconds)
 
 
-def _shape(plan: Plan) -> Shape:
+def _shape(plan: RunPlan) -> Shape:
     defects = {plan.defective: plan.defect} if plan.defect else {}
     return Shape(
         nodes=plan.nodes,
@@ -218,7 +218,7 @@ def _shape(plan: Plan) -> Shape:
 
 class _Story:
     def __init__(
-        self, plan: Plan, cluster: Cluster, recorder: Recorder, periods: list[schedule.Period], say: Say,
+        self, plan: RunPlan, cluster: Cluster, recorder: Recorder, periods: list[schedule.Period], say: Say,
         abort_if: str | None,
     ) -> None:  # fmt: skip
         self._plan, self._cluster, self._recorder = plan, cluster, recorder
@@ -250,7 +250,7 @@ class _Story:
                 self._cluster.wait_level(log.name)
                 self._cluster.wait_decided(log.name)
             except TimeoutError as error:  # a finding; what is there is read all the same
-                self._recorder.history.complaints.append(Complaint(0, time.monotonic_ns(), str(error)))
+                self._recorder.history.complaints.append(ComplaintRow(0, time.monotonic_ns(), str(error)))
         asyncio.run(self._drain())
         self._say(self._cluster.ending)
         self._cluster.conclude()
@@ -345,9 +345,9 @@ class _Story:
         for node in self._cluster.nodes.values():
             node.look()
             now_ns = time.monotonic_ns()
-            history.complaints += [Complaint(node.id, now_ns, text) for text in node.complaints]
+            history.complaints += [ComplaintRow(node.id, now_ns, text) for text in node.complaints]
             for group, term, at_ns in node.leaderships(self._recorder.begun_ns):
-                history.leaders.append(Leader(group, self._groups.get(group), term, node.id, at_ns))
+                history.leaders.append(LeaderRow(group, self._groups.get(group), term, node.id, at_ns))
         history.leaders.sort(key=lambda row: row.t_ns)
 
 
@@ -360,7 +360,7 @@ def note_stored(history: histories.History, cluster: Cluster, groups: Mapping[in
                 for event in stored_events(data_dir, cluster.name, node, group):
                     value = read_value(ReceivedEvent(str(partition), "", 0, event.record, 0).body)
                     history.replica_dump.append(
-                        ReplicaDump(node, partition, event.offset, event.term, value.msg_id, value.crc)
+                        ReplicaDumpRow(node, partition, event.offset, event.term, value.msg_id, value.crc)
                     )
         except Unreadable as error:
-            history.complaints.append(Complaint(node, time.monotonic_ns(), str(error)))
+            history.complaints.append(ComplaintRow(node, time.monotonic_ns(), str(error)))

@@ -14,7 +14,7 @@ from holdfast.client import AdminClient, ConsumerClient, HoldfastError, Ownershi
 EVENTS = 1000
 
 
-class Done(Counter[str]):
+class JobCounts(Counter[str]):
     """How often each job was done."""
 
     def __init__(self) -> None:
@@ -28,10 +28,10 @@ class Done(Counter[str]):
                 await self.more.wait()
 
 
-class Worker:
+class CountingWorker:
     """A member of the group: counts what it works on, and commits it."""
 
-    def __init__(self, name: str, servers: list[str], log: str, done: Done) -> None:
+    def __init__(self, name: str, servers: list[str], log: str, done: JobCounts) -> None:
         self.name, self.done, self.leaving = name, done, False
         self.consumer = ConsumerClient(
             servers, log, group="counting", start=Start.earliest(), on_assigned=self.assigned, on_revoked=self.revoked
@@ -65,11 +65,11 @@ async def produce(servers: list[str], log: str, first: int) -> None:
 
 
 async def main(servers: list[str]) -> None:
-    log, done = f"example-{uuid.uuid4().hex[:8]}", Done()
+    log, done = f"example-{uuid.uuid4().hex[:8]}", JobCounts()
     async with AdminClient(servers) as admin:
         await admin.create_log(log, partitions=4)
         try:
-            workers = [Worker(name, servers, log, done) for name in ("ann", "bob")]
+            workers = [CountingWorker(name, servers, log, done) for name in ("ann", "bob")]
             ann, bob = (asyncio.create_task(worker.run()) for worker in workers)
             await produce(servers, log, 0)
             await done.reaches(EVENTS)

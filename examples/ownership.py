@@ -16,7 +16,7 @@ JOBS = 1000
 WITHIN_S = 60.0
 
 
-class Member:
+class SharingMember:
     """Reads for the group; says what it gets and gives up."""
 
     def __init__(self, name: str, servers: list[str], log: str, ownership: ZooKeeperOwnership) -> None:
@@ -47,7 +47,7 @@ class Member:
         await asyncio.gather(self.task, return_exceptions=True)
 
 
-async def until(condition: Callable[[], bool], *members: Member) -> None:
+async def until(condition: Callable[[], bool], *members: SharingMember) -> None:
     """It holds; or a member failed, and why is raised."""
     async with asyncio.timeout(WITHIN_S):
         while not condition():
@@ -66,9 +66,9 @@ async def main(servers: list[str], zookeeper: str) -> None:
             async with ProducerClient(servers, log) as producer:
                 for number in range(JOBS):
                     await producer.send(f"job {number}", key=f"customer-{number % 50}")
-            ann = Member("ann", servers, log, ownership)
+            ann = SharingMember("ann", servers, log, ownership)
             await until(lambda: len(ann.partitions) == PARTITIONS and ann.count == JOBS, ann)
-            bob = Member("bob", servers, log, ownership)
+            bob = SharingMember("bob", servers, log, ownership)
             await until(lambda: len(ann.partitions) == len(bob.partitions) == PARTITIONS // 2, ann, bob)
             await ann.leave()
             await until(lambda: len(bob.partitions) == PARTITIONS, bob)

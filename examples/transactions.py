@@ -27,7 +27,7 @@ from holdfast.client import (
 ORDERS = 200
 
 
-class Worker:
+class InvoicingWorker:
     """Its transactional id is the name of the work, not of the process: who comes later fences who came before."""
 
     def __init__(self, servers: list[str], orders: str, invoices: str, epoch: int) -> None:
@@ -50,7 +50,7 @@ class Worker:
 
 
 async def run(servers: list[str], orders: str, invoices: str) -> None:
-    first, second = (Worker(servers, orders, invoices, epoch) for epoch in (1, 2))
+    first, second = (InvoicingWorker(servers, orders, invoices, epoch) for epoch in (1, 2))
     async with first.producer, first.consumer:
         done = 0
         while done < ORDERS // 2:

@@ -26,7 +26,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from pipeline.checks.all import CHECKS, anomalies
-from pipeline.checks.check import PLACE, Check, History
+from pipeline.checks.check import PLACE, Check, HistoryFrames
 from pipeline.session import session
 
 PASSED, FAILED, NODATA = "PASSED", "FAILED", "NODATA"
@@ -58,14 +58,14 @@ class Audit:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class AuditVerdict:
     """`checks`: name -> (result, rows that were looked at, anomalies)."""
 
     result: str
     checks: dict[str, tuple[str, int, int]]
 
 
-def run(spark: SparkSession, job: Audit, say: Callable[[str], None]) -> Verdict:
+def run(spark: SparkSession, job: Audit, say: Callable[[str], None]) -> AuditVerdict:
     """Says what it has found, and writes all of it as Parquet if a report is wanted."""
     history = read(spark, job)
     kept = [table.cache() for table in (history.sends, history.reads, history.stored)]  # nearly every check takes them
@@ -86,7 +86,7 @@ def run(spark: SparkSession, job: Audit, say: Callable[[str], None]) -> Verdict:
     return verdict
 
 
-def judged(history: History, found: DataFrame, checks: Sequence[Check], *, sent: bool) -> Verdict:
+def judged(history: HistoryFrames, found: DataFrame, checks: Sequence[Check], *, sent: bool) -> AuditVerdict:
     """Of these checks; the others had nothing to look at. `sent`: it is known what producers have sent, so that
     something must have been looked at for losses."""
     wrong = {row.check: row["count"] for row in found.groupBy("check").count().collect()}
@@ -98,11 +98,11 @@ def judged(history: History, found: DataFrame, checks: Sequence[Check], *, sent:
         told[check.name] = (result, rows, wrong.get(check.name, 0))
     needed = ["duplicate", *(["lost"] if sent else [])]
     if wrong:
-        return Verdict(FAILED, told)
-    return Verdict(NODATA if any(told[name][0] == NODATA for name in needed) else PASSED, told)
+        return AuditVerdict(FAILED, told)
+    return AuditVerdict(NODATA if any(told[name][0] == NODATA for name in needed) else PASSED, told)
 
 
-def _looked_at(history: History, checks: Sequence[Check]) -> DataFrame:
+def _looked_at(history: HistoryFrames, checks: Sequence[Check]) -> DataFrame:
     """check, rows: of these checks in one job."""
     counts = [
         check.judged(history).agg(f.count("*").alias("rows")).select(f.lit(check.name).alias("check"), "rows")
@@ -114,7 +114,7 @@ def _looked_at(history: History, checks: Sequence[Check]) -> DataFrame:
 # ---------------------------------------------------------------- files
 
 
-def read(spark: SparkSession, job: Audit) -> History:
+def read(spark: SparkSession, job: Audit) -> HistoryFrames:
     """What there is; tables that are not there are empty."""
 
     def table(name: str, schema: str) -> DataFrame:
@@ -131,7 +131,7 @@ def read(spark: SparkSession, job: Audit) -> History:
         kept = captured(spark.read.parquet(job.captured), job.value)
         stored = kept.unionByName(stored.join(kept, list(PLACE), "left_anti"))
         whole = sends.select("partition").distinct()
-    return History(sends, reads, drained, stored, whole, table("transactions", TRANSACTIONS))
+    return HistoryFrames(sends, reads, drained, stored, whole, table("transactions", TRANSACTIONS))
 
 
 def captured(events: DataFrame, value: str = VALUE) -> DataFrame:

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from chaos.disk import Disk, NoCompiler
+from chaos.disk import FaultyDisk, NoCompiler
 
 
-def disk_on_order(home: Path, *, mirrors: bool = False) -> Disk:
+def disk_on_order(home: Path, *, mirrors: bool = False) -> FaultyDisk:
     """Below `home`: the disk itself is `home/disk`."""
     try:
-        return Disk(home / "disk", home / "disk-side", mirrors=mirrors)
+        return FaultyDisk(home / "disk", home / "disk-side", mirrors=mirrors)
     except NoCompiler as error:
         pytest.skip(str(error))

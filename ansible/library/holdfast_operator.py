@@ -79,7 +79,7 @@ ADMIN = "admin"
 ANSWER_WITHIN_S = 20.0
 
 
-class Fault(Exception):
+class OperatorFault(Exception):
     """What is wrong, and what to do."""
 
 
@@ -102,7 +102,7 @@ def let_in(server, security):
         return None
 
 
-class Operator:
+class OperatorLogin:
     def __init__(self, wanted, check):
         self._wanted = wanted
         self._check = check
@@ -111,14 +111,14 @@ class Operator:
         self.did = []
 
     def in_the_cluster(self):
-        """Raises Fault where the cluster lets us do nothing about it."""
+        """Raises OperatorFault where the cluster lets us do nothing about it."""
         from holdfast.client import Security
 
         name, password, server = (self._wanted[key] for key in ("name", "password", "server"))
         known = let_in(server, Security(ca=self._ca, user=name, password=password))
         if known is not None:
             if ADMIN not in known["roles"]:
-                raise Fault(
+                raise OperatorFault(
                     f"holdfast_node_operator: {name} is a user of the cluster, but no administrator; give it the role: "
                     f"`holdfast user roles {name} --role {ADMIN}`"
                 )
@@ -129,7 +129,7 @@ class Operator:
             if known is not None and (known["open_cluster"] or ADMIN in known["roles"]):
                 self._bring(security)
                 return
-        raise Fault(
+        raise OperatorFault(
             f"holdfast_node_operator: the cluster knows users, but neither {name} with this password nor what this "
             f"host has in {self._directory / 'operator.toml'}; correct the password in the vault, or run, as an "
             f"administrator, `holdfast user add {name} --role {ADMIN}` or `holdfast user password {name}`"
@@ -159,10 +159,10 @@ class Operator:
         return Security(ca=self._ca, user=section.get("user", ""), password=password)
 
     def may_be_written(self):
-        """Without a node to ask: a password that a cluster may know is not forgotten. Raises Fault."""
+        """Without a node to ask: a password that a cluster may know is not forgotten. Raises OperatorFault."""
         before = self._written_login()
         if before is not None and (before.user, before.password) != (self._wanted["name"], self._wanted["password"]):
-            raise Fault(
+            raise OperatorFault(
                 "holdfast_node_operator: name or password differ from those in "
                 f"{self._directory / 'operator.toml'}, and this host's node is not ready to be told; bring it up with "
                 "the old ones first (`--check` shows what it lacks), then change them"
@@ -227,14 +227,14 @@ def main():
     module = AnsibleModule(argument_spec=SPECIFICATION, supports_check_mode=True)
     from holdfast.client import HoldfastError
 
-    operator = Operator(module.params, module.check_mode)
+    operator = OperatorLogin(module.params, module.check_mode)
     try:
         if module.params["ready"]:
             operator.in_the_cluster()
         else:
             operator.may_be_written()
         operator.files()
-    except (Fault, HoldfastError, OSError) as fault:
+    except (OperatorFault, HoldfastError, OSError) as fault:
         module.fail_json(msg=str(fault), did=operator.did)
     module.exit_json(changed=bool(operator.did), did=operator.did)
 

@@ -123,7 +123,7 @@ def shown(key):
     return " ".join([principal, operation, resource, *([DENY] if deny else [])])
 
 
-class Access:
+class UserChanges:
     def __init__(self, admin, server, ca, check):
         self._admin = admin
         self._server = server
@@ -187,7 +187,7 @@ def main():
     try:
         operator = operator_of(wanted["config"])
         with client(wanted["server"], operator) as admin:
-            access = Access(admin, wanted["server"], operator.ca, module.check_mode)
+            access = UserChanges(admin, wanted["server"], operator.ca, module.check_mode)
             did = access.did
             access.have_users(wanted["users"])
             access.have_grants(wanted["grants"])

@@ -19,29 +19,29 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.client.load import Place, Round, Row, run
+from benchmarks.client.load import LoadRow, LoadTarget, Round, run
 from benchmarks.peers.base import end_on_signals, running
 from benchmarks.peers.holdfast import Holdfast
 from benchmarks.places import scratch
 
 ROWS = (
-    Row("batches, 4 partitions", 4, 500, goal_per_s=40_000),
-    Row("batches, 1 partition", 1, 500),
-    Row("single sends, 4 partitions", 4, goal_per_s=15_000),
-    Row("single sends, 1 partition", 1, goal_per_s=15_000),
-    Row("single sends of 100 B, 4 partitions", 4, size=100),
-    Row("single sends of 100 B, 1 partition", 1, size=100),
-    Row("send_many of 500 x 100 B, 4 partitions", 4, chunk_events=500, size=100),
-    Row("send_many of 500 x 100 B, 1 partition", 1, chunk_events=500, size=100),
+    LoadRow("batches, 4 partitions", 4, 500, goal_per_s=40_000),
+    LoadRow("batches, 1 partition", 1, 500),
+    LoadRow("single sends, 4 partitions", 4, goal_per_s=15_000),
+    LoadRow("single sends, 1 partition", 1, goal_per_s=15_000),
+    LoadRow("single sends of 100 B, 4 partitions", 4, size=100),
+    LoadRow("single sends of 100 B, 1 partition", 1, size=100),
+    LoadRow("send_many of 500 x 100 B, 4 partitions", 4, chunk_events=500, size=100),
+    LoadRow("send_many of 500 x 100 B, 1 partition", 1, chunk_events=500, size=100),
 )
 WORTH_RATIO = 0.9  # an idempotent producer reaches at least so much of a plain one's rate
 
 
 @dataclass
-class Outcome:
+class RowRounds:
     """A row's rounds, by pairs."""
 
-    row: Row
+    row: LoadRow
     plain: list[Round] = field(default_factory=list)
     idempotent: list[Round] = field(default_factory=list)
 
@@ -74,7 +74,7 @@ def _median(rounds: Sequence[Round], value: Callable[[Round], float]) -> float:
     return statistics.median(map(value, rounds))
 
 
-def _table(outcomes: Sequence[Outcome]) -> Table:
+def _table(outcomes: Sequence[RowRounds]) -> Table:
     columns = (
         "", "plain/s", "idempotent/s", "ratio", "ratios", "client us", "leader us", "all nodes us", "CPU ratio",
         "p50 ms", "p99 ms",
@@ -82,7 +82,7 @@ def _table(outcomes: Sequence[Outcome]) -> Table:
     table = Table(*columns, title="plain / idempotent; medians; CPU for each event", title_justify="left")
     for one in outcomes:
 
-        def both(value: Callable[[Round], float], form: str = ".1f", one: Outcome = one) -> str:
+        def both(value: Callable[[Round], float], form: str = ".1f", one: RowRounds = one) -> str:
             return " / ".join(format(_median(rounds, value), form) for rounds in (one.plain, one.idempotent))
 
         table.add_row(
@@ -101,13 +101,13 @@ def _table(outcomes: Sequence[Outcome]) -> Table:
     return table
 
 
-def _measure(row: Row, peer: Holdfast, rounds: int, size: int, warmup_s: float, seconds: float) -> Outcome:
-    outcome = Outcome(row)
+def _measure(row: LoadRow, peer: Holdfast, rounds: int, size: int, warmup_s: float, seconds: float) -> RowRounds:
+    outcome = RowRounds(row)
     for number in range(rounds):
         for idempotent in (False, True) if number % 2 == 0 else (True, False):
             log, leaders = peer.create_log(row.partitions)
             leader = leaders["0"] if row.partitions == 1 else None
-            place = Place(peer.addresses, log, peer.processes(), leader)
+            place = LoadTarget(peer.addresses, log, peer.processes(), leader)
             own_size = size if row.size is None else row.size
             found = run(row, place, idempotent=idempotent, size=own_size, warmup_s=warmup_s, seconds=seconds)
             (outcome.idempotent if idempotent else outcome.plain).append(found)

@@ -13,7 +13,7 @@ import uvloop
 
 from benchmarks.client.receiving import ClientReceiver, receiver
 from benchmarks.client.sending import SENDERS, ClientSender
-from benchmarks.driver.bounded import POLL_S, Plan
+from benchmarks.driver.bounded import POLL_S, LoadPlan
 from benchmarks.driver.library import LibraryLoad
 from benchmarks.driver.measure import NS_PER_MS, Window
 from benchmarks.driver.wire import PeerError
@@ -25,7 +25,7 @@ SENDING_NS = 5 * NS_PER_MS  # of a turn in which there is always room for more
 class ClientLoad(LibraryLoad[ClientSender, ClientReceiver]):
     """Each turn runs the event loop until something was confirmed or received, or more may be sent."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: LoadPlan) -> None:
         super().__init__(plan)
         self._loop = uvloop.new_event_loop()
         self._something = asyncio.Event()

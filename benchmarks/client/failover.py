@@ -34,11 +34,11 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import machine
-from benchmarks.driver.bounded import Plan
+from benchmarks.driver.bounded import LoadPlan
 from benchmarks.driver.wire import PeerError, Url
 from benchmarks.matrix.cell import drive
 from benchmarks.peers.artemis import Artemis
-from benchmarks.peers.base import PeerFailed, PeerUnavailable, Target, end_on_signals, running
+from benchmarks.peers.base import PeerFailed, PeerUnavailable, TargetLog, end_on_signals, running
 from benchmarks.peers.holdfast import Holdfast
 from benchmarks.peers.kafka import Kafka
 from benchmarks.places import RESULTS, scratch
@@ -58,7 +58,7 @@ KILLED = psutil.STATUS_ZOMBIE
 
 
 @dataclass(frozen=True)
-class Kill:
+class SurvivedKill:
     """What a producer went through. `problems`: why the figure is doubtful."""
 
     waited_s: float
@@ -69,13 +69,13 @@ class OfHoldfast:
     def __init__(self, directory: Path) -> None:
         self.peer = Holdfast("fsync", directory)
 
-    def target(self) -> Target:
+    def target(self) -> TargetLog:
         target = self.peer.create("own-client")
         ports = [int(address.rpartition(":")[2]) for address in self.peer.addresses]
         port = next(port for port in ports if self.peer.node_at(port) != target.leader)
         return dataclasses.replace(target, send_url=Url(target.send_url.host, port, target.send_url.address))
 
-    def entries(self, target: Target) -> tuple[Url, ...]:
+    def entries(self, target: TargetLog) -> tuple[Url, ...]:
         return (target.send_url,)
 
     def start_again(self, node: str) -> None:
@@ -86,10 +86,10 @@ class OfKafka:
     def __init__(self, directory: Path, settings: Mapping[str, str]) -> None:
         self.peer = Kafka(directory, settings)
 
-    def target(self) -> Target:
+    def target(self) -> TargetLog:
         return self.peer.create("log")  # by the time of the kill its client knows all brokers
 
-    def entries(self, target: Target) -> tuple[Url, ...]:
+    def entries(self, target: TargetLog) -> tuple[Url, ...]:
         return (target.send_url,)
 
     def start_again(self, node: str) -> None:
@@ -100,10 +100,10 @@ class OfArtemis:
     def __init__(self, directory: Path) -> None:
         self.peer = Artemis("fsync", directory)
 
-    def target(self) -> Target:
+    def target(self) -> TargetLog:
         return dataclasses.replace(self.peer.create("queue"), driver="amqp-reconnecting")
 
-    def entries(self, target: Target) -> tuple[Url, ...]:
+    def entries(self, target: TargetLog) -> tuple[Url, ...]:
         """The one that is killed, and the other."""
         others = [port for port in self.peer.ports.values() if port != target.send_url.port]
         return (target.send_url, *(dataclasses.replace(target.send_url, port=port) for port in others))
@@ -122,9 +122,9 @@ CONTESTANTS: dict[str, Callable[[Path], Contestant]] = {
 }
 
 
-def one_kill(contestant: Contestant) -> Kill:
+def one_kill(contestant: Contestant) -> SurvivedKill:
     target = contestant.target()
-    plan = Plan(
+    plan = LoadPlan(
         senders=1, send_urls=contestant.entries(target), send_options=target.send_options, size=SIZE, window=WINDOW,
         seconds=SECONDS, warmup_s=0.0, drain_s=GIVEN_UP_S, name="failover",
     )  # fmt: skip
@@ -140,17 +140,17 @@ def one_kill(contestant: Contestant) -> Kill:
     return found
 
 
-def judged(report: Mapping[str, Any], *, was_killed: bool) -> Kill:
+def judged(report: Mapping[str, Any], *, was_killed: bool) -> SurvivedKill:
     sent = report["send"]
     problems = [] if was_killed else ["the leader was not killed"]
     problems += [f"{number} {outcome}" for outcome, number in sent["outcomes"].items()]
     if sent["unsettled"]:
         problems.append(f"{sent['unsettled']} never settled: none was acknowledged within {GIVEN_UP_S:g} s")
-        return Kill(GIVEN_UP_S, tuple(problems))
-    return Kill(sent["longest_gap_ms"] / 1000, tuple(problems))
+        return SurvivedKill(GIVEN_UP_S, tuple(problems))
+    return SurvivedKill(sent["longest_gap_ms"] / 1000, tuple(problems))
 
 
-def rows(found: Mapping[str, Sequence[Kill]]) -> list[tuple[str, ...]]:
+def rows(found: Mapping[str, Sequence[SurvivedKill]]) -> list[tuple[str, ...]]:
     """Contestant, kills, median, shortest, longest, and as a multiple of the first one's median."""
     medians = {name: statistics.median(kill.waited_s for kill in kills) for name, kills in found.items() if kills}
     told = []
@@ -163,9 +163,9 @@ def rows(found: Mapping[str, Sequence[Kill]]) -> list[tuple[str, ...]]:
 
 def measured(
     directory: Path, names: Sequence[str], kills: int, console: Console
-) -> tuple[dict[str, list[Kill]], list[str]]:
+) -> tuple[dict[str, list[SurvivedKill]], list[str]]:
     """Each one's kills, and what is to be said of them."""
-    found: dict[str, list[Kill]] = {}
+    found: dict[str, list[SurvivedKill]] = {}
     notes: list[str] = []
     for name in names:
         found[name] = []

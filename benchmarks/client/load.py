@@ -23,7 +23,7 @@ TIMED_EVERY = 101  # of single events; no multiple of a number of partitions
 
 
 @dataclass(frozen=True)
-class Row:
+class LoadRow:
     """What is published how; each is run by both kinds of producer."""
 
     name: str
@@ -49,7 +49,7 @@ class Round:
 
 
 @dataclass(frozen=True)
-class Place:
+class LoadTarget:
     servers: Sequence[str]
     log: str
     processes: Mapping[str, psutil.Process]
@@ -57,11 +57,13 @@ class Place:
     network: NetworkOptions = field(default_factory=NetworkOptions)
 
 
-def run(row: Row, place: Place, *, idempotent: bool, size: int, warmup_s: float, seconds: float) -> Round:
+def run(row: LoadRow, place: LoadTarget, *, idempotent: bool, size: int, warmup_s: float, seconds: float) -> Round:
     return uvloop.run(_round(row, place, idempotent, bytes(size), warmup_s, seconds))
 
 
-async def _round(row: Row, place: Place, idempotent: bool, body: bytes, warmup_s: float, seconds: float) -> Round:
+async def _round(
+    row: LoadRow, place: LoadTarget, idempotent: bool, body: bytes, warmup_s: float, seconds: float
+) -> Round:
     over = asyncio.Event()
     times_s: list[float] = []
     options = ProducerOptions(idempotent=idempotent, network=place.network)
@@ -78,7 +80,7 @@ async def _round(row: Row, place: Place, idempotent: bool, body: bytes, warmup_s
 
 
 def _publishers(
-    row: Row, producer: ProducerClient, body: bytes, over: Callable[[], bool], times_s: list[float]
+    row: LoadRow, producer: ProducerClient, body: bytes, over: Callable[[], bool], times_s: list[float]
 ) -> list[Coroutine[Any, Any, None]]:
     if row.chunk_events is not None:
         return [_chunks(producer, [body] * row.chunk_events, over, times_s)]
@@ -135,12 +137,12 @@ async def _batches(
 class _Reading:
     """Counters at one moment."""
 
-    def __init__(self, producer: ProducerClient, place: Place) -> None:
+    def __init__(self, producer: ProducerClient, place: LoadTarget) -> None:
         self.accepted, self.resent = producer.stats.accepted, producer.stats.resent
         self.at_s, self.client_s = time.perf_counter(), time.process_time()
         self.nodes_s = {name: _cpu_s(process) for name, process in place.processes.items()}
 
-    def since(self, before: _Reading, place: Place, times_s: Sequence[float]) -> Round:
+    def since(self, before: _Reading, place: LoadTarget, times_s: Sequence[float]) -> Round:
         events = self.accepted - before.accepted
         assert events > 0, "nothing was confirmed"
         used_s = {name: self.nodes_s[name] - before.nodes_s[name] for name in self.nodes_s}

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from itertools import pairwise
 
 from benchmarks.driver.bounded import Reading
-from benchmarks.driver.library import End, LibraryReceiver
+from benchmarks.driver.library import LibraryReceiver, LinkEnd
 from benchmarks.driver.measure import Window
 from benchmarks.driver.wire import PeerError
 from holdfast.client import ConsumerClient, EventBlock, RangeClient, Start
@@ -18,7 +18,7 @@ PARTITION = "0"
 
 
 class ClientReceiver(LibraryReceiver):
-    def __init__(self, end: End, something: Callable[[], None]) -> None:
+    def __init__(self, end: LinkEnd, something: Callable[[], None]) -> None:
         """`something`: called when anything has come."""
         super().__init__(end)
         self._server, self._log, self._start = f"{end.url.host}:{end.url.port}", end.url.address, end.options.start
@@ -69,10 +69,10 @@ class EventReceiver(ClientReceiver):
         await self._consumer.close()
 
 
-class RangeReceiver(ClientReceiver):
+class BlockReceiver(ClientReceiver):
     """Blocks of events, of which it has the columns, or the arrays, made."""
 
-    def __init__(self, end: End, something: Callable[[], None], reading: Reading) -> None:
+    def __init__(self, end: LinkEnd, something: Callable[[], None], reading: Reading) -> None:
         super().__init__(end, something)
         self._client = RangeClient(self._server)
         if self._start != "earliest":
@@ -118,6 +118,6 @@ def _with_numpy(look: Callable[[EventBlock], None]) -> Callable[[EventBlock], No
     return look
 
 
-def receiver(end: End, something: Callable[[], None]) -> ClientReceiver:
+def receiver(end: LinkEnd, something: Callable[[], None]) -> ClientReceiver:
     reading = end.plan.reading
-    return EventReceiver(end, something) if reading == "events" else RangeReceiver(end, something, reading)
+    return EventReceiver(end, something) if reading == "events" else BlockReceiver(end, something, reading)

@@ -33,13 +33,13 @@ from cryptography.x509.oid import NameOID
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.client.load import Place, Row, run
+from benchmarks.client.load import LoadRow, LoadTarget, run
 from benchmarks.peers.base import LOOPBACK, end_on_signals, free_ports, running
 from benchmarks.peers.holdfast import NODES, Holdfast
 from benchmarks.places import scratch
 from holdfast.client import AdminClient, NetworkOptions, RangeClient, Security
 
-PUBLISHING = Row("batches, 1 partition", 1, 500)
+PUBLISHING = LoadRow("batches, 1 partition", 1, 500)
 SIZES = (100, 1024)
 AT_ONCE = 4  # connections that are being opened
 USER, PASSWORD = "bench", "of the benchmark"
@@ -47,7 +47,7 @@ PLAIN, TLS, SCRAM = "plain", "TLS", "TLS + SCRAM"
 
 
 @dataclass(frozen=True)
-class Way:
+class LoginWay:
     """Into a cluster."""
 
     name: str
@@ -57,7 +57,7 @@ class Way:
 
 
 @dataclass(frozen=True)
-class Round:
+class SecurityRound:
     """Of one way and one size."""
 
     way: str
@@ -104,7 +104,7 @@ def closed(directory: Path, durability: str) -> tuple[Holdfast, Path]:
     return Holdfast(durability, directory), password_file
 
 
-def ways(life: ExitStack, directory: Path, durability: str) -> list[Way]:
+def ways(life: ExitStack, directory: Path, durability: str) -> list[LoginWay]:
     files = certificate(directory)
     opened = Holdfast(durability, directory)
     shut, password_file = closed(directory, durability)
@@ -114,9 +114,9 @@ def ways(life: ExitStack, directory: Path, durability: str) -> list[Way]:
     uvloop.run(_close(shut, password_file))
     login = Security(ca=files[0], user=USER, password=PASSWORD)
     return [
-        Way(PLAIN, opened, opened.addresses, NetworkOptions()),
-        Way(TLS, opened, open_tls, NetworkOptions(security=Security(ca=files[0]))),
-        Way(SCRAM, shut, shut_tls, NetworkOptions(security=login)),
+        LoginWay(PLAIN, opened, opened.addresses, NetworkOptions()),
+        LoginWay(TLS, opened, open_tls, NetworkOptions(security=Security(ca=files[0]))),
+        LoginWay(SCRAM, shut, shut_tls, NetworkOptions(security=login)),
     ]
 
 
@@ -126,16 +126,16 @@ async def _close(peer: Holdfast, password_file: Path) -> None:
     peer.log_in(USER, password_file)
 
 
-def measured(way: Way, size: int, warmup_s: float, seconds: float) -> Round:
+def measured(way: LoginWay, size: int, warmup_s: float, seconds: float) -> SecurityRound:
     log, leaders = way.peer.create_log(1)
-    place = Place(way.servers, log, way.peer.processes(), leaders["0"], way.network)
+    place = LoadTarget(way.servers, log, way.peer.processes(), leaders["0"], way.network)
     found = run(PUBLISHING, place, idempotent=False, size=size, warmup_s=warmup_s, seconds=seconds)
     read = uvloop.run(_read(way, log))
     way.peer.delete_log(log)
-    return Round(way.name, size, found.events_per_s, found.client_us + found.nodes_us, read)
+    return SecurityRound(way.name, size, found.events_per_s, found.client_us + found.nodes_us, read)
 
 
-async def _read(way: Way, log: str) -> float:
+async def _read(way: LoginWay, log: str) -> float:
     """Events a second, from the first to the last that there are."""
     seen = 0
     async with RangeClient(way.servers, network=way.network) as client:
@@ -147,7 +147,7 @@ async def _read(way: Way, log: str) -> float:
         return seen / (time.perf_counter() - began_s)
 
 
-async def logins(way: Way, seconds: float) -> float:
+async def logins(way: LoginWay, seconds: float) -> float:
     """Connections a second that are opened, ask who they are, and are closed."""
     began_s, opened = time.perf_counter(), 0
     over_s = began_s + seconds
@@ -163,7 +163,7 @@ async def logins(way: Way, seconds: float) -> float:
     return opened / (time.perf_counter() - began_s)
 
 
-def table(rounds: list[Round], connected: dict[str, list[float]], sizes: tuple[int, ...]) -> Table:
+def table(rounds: list[SecurityRound], connected: dict[str, list[float]], sizes: tuple[int, ...]) -> Table:
     shown = Table("", PLAIN, TLS, SCRAM, "TLS / plain", "TLS + SCRAM / plain", title="medians", title_justify="left")
 
     def add(what: str, by_way: dict[str, list[float]], form: str) -> None:
@@ -174,7 +174,7 @@ def table(rounds: list[Round], connected: dict[str, list[float]], sizes: tuple[i
         )
         shown.add_row(what, *(format(medians[way], form) for way in (PLAIN, TLS, SCRAM)), *(f"{r:.2f}" for r in ratios))
 
-    def values(size: int, value: Callable[[Round], float]) -> dict[str, list[float]]:
+    def values(size: int, value: Callable[[SecurityRound], float]) -> dict[str, list[float]]:
         return {
             way: [value(one) for one in rounds if (one.way, one.size) == (way, size)] for way in (PLAIN, TLS, SCRAM)
         }
@@ -197,7 +197,7 @@ def main(rounds: int, seconds: float, warmup_s: float, durability: str, as_json:
     """What TLS and a login cost: publishing, reading and connecting, as ratios to plain connections."""
     end_on_signals()
     console = Console(width=None if sys.stdout.isatty() else 160)
-    found: list[Round] = []
+    found: list[SecurityRound] = []
     connected: dict[str, list[float]] = {PLAIN: [], TLS: [], SCRAM: []}
     load = os.getloadavg()[0]
     with scratch() as directory, ExitStack() as life:

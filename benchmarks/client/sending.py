@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from time import perf_counter_ns
 
-from benchmarks.driver.library import AT_ONCE, End, LibrarySender
+from benchmarks.driver.library import AT_ONCE, LibrarySender, LinkEnd
 from benchmarks.driver.stamp import GREETING
 from holdfast.client import ChunkDelivery, HoldfastError, ProducerClient, ProducerOptions
 
@@ -20,7 +20,7 @@ CHUNK_EVENTS = 500
 class ClientSender(LibrarySender):
     """Connected, and told of its outcomes; how events are given to the client, its heirs say."""
 
-    def __init__(self, end: End, something: Callable[[], None]) -> None:
+    def __init__(self, end: LinkEnd, something: Callable[[], None]) -> None:
         """`something`: called when anything was settled."""
         window = end.plan.window
         super().__init__(end, window)
@@ -49,7 +49,7 @@ class ClientSender(LibrarySender):
 class EventSender(ClientSender):
     """One `send` with a callback for each event."""
 
-    def __init__(self, end: End, something: Callable[[], None]) -> None:
+    def __init__(self, end: LinkEnd, something: Callable[[], None]) -> None:
         super().__init__(end, something)
         self._done = [partial(self._on_settled, number) for number in range(end.plan.partitions)]
 
@@ -74,7 +74,7 @@ class EventSender(ClientSender):
 class ChunkSender(ClientSender):
     """`send_many` of some hundred events, which are confirmed together: all of them have the latency of their chunk."""
 
-    def __init__(self, end: End, something: Callable[[], None]) -> None:
+    def __init__(self, end: LinkEnd, something: Callable[[], None]) -> None:
         super().__init__(end, something)
         self._confirming: set[asyncio.Task[None]] = set()
 
@@ -110,4 +110,7 @@ class ChunkSender(ClientSender):
         await asyncio.gather(*self._confirming)
 
 
-SENDERS: dict[str, Callable[[End, Callable[[], None]], ClientSender]] = {"events": EventSender, "chunks": ChunkSender}
+SENDERS: dict[str, Callable[[LinkEnd, Callable[[], None]], ClientSender]] = {
+    "events": EventSender,
+    "chunks": ChunkSender,
+}

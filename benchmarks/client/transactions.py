@@ -41,7 +41,7 @@ COMMIT_P50_MS = 15.0
 
 
 @dataclass
-class Round:
+class TransactionRound:
     events_per_s: float
     nodes_cpu_us: float = 0.0  # per event, all nodes together: what a busy machine leaves as it is
     client_cpu_us: float = 0.0
@@ -120,7 +120,7 @@ async def _round(
     size: int,
     warmup_s: float,
     seconds: float,
-) -> Round:
+) -> TransactionRound:
     servers, nodes, own = list(peer.addresses), list(peer.processes().values()), [psutil.Process()]
     over, counted = asyncio.Event(), Counted()
     each = [servers[number % len(servers) :] + servers[: number % len(servers)] for number in range(writers)]
@@ -135,7 +135,7 @@ async def _round(
     await asyncio.sleep(seconds)
     await counted.by_each(writers)
     done = counted.events - before
-    found = Round(
+    found = TransactionRound(
         done / (time.perf_counter() - since_s),
         (_cpu_s(nodes) - nodes_s) * 1e6 / done,
         (_cpu_s(own) - own_s) * 1e6 / done,
@@ -183,7 +183,7 @@ def main(
     """Idempotent and transactional publishing by the Python client, in turns."""
     end_on_signals()
     console = Console(width=None if sys.stdout.isatty() else 160)
-    found: dict[tuple[int, int], dict[str, list[Round]]] = {}
+    found: dict[tuple[int, int], dict[str, list[TransactionRound]]] = {}
     with scratch() as directory, running(Holdfast(durability, Path(directory))) as peer:
         assert isinstance(peer, Holdfast)
         for count, each in product(writers, batches):
@@ -208,7 +208,7 @@ def main(
     console.print(f"load of the machine: {os.getloadavg()[0]:.1f}", highlight=False)
 
 
-def _table(found: dict[tuple[int, int], dict[str, list[Round]]]) -> Table:
+def _table(found: dict[tuple[int, int], dict[str, list[TransactionRound]]]) -> Table:
     cpu = ("CPU us/event", "idempotent", "client")
     columns = (
         "writers",

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from benchmarks.driver.link import LinkOptions
-from benchmarks.driver.load import Load, Plan
+from benchmarks.driver.load import Load, LoadPlan
 from benchmarks.driver.wire import PeerError, Url
 
 PARTITION_PROPERTY = "event-streams-partition"
@@ -61,7 +61,7 @@ def options(*groups: tuple[Callable[[Any], Any], ...]) -> Callable[[Any], Any]:
     return decorate
 
 
-def _plan(role: str, given: dict[str, Any]) -> Plan:
+def _plan(role: str, given: dict[str, Any]) -> LoadPlan:
     if given["count"] is None and given["seconds"] is None:
         raise click.UsageError("a run needs a bound: --count or --seconds")
     properties = {PARTITION_PROPERTY: given["partition"]} if given["partition"] is not None else {}
@@ -69,7 +69,7 @@ def _plan(role: str, given: dict[str, Any]) -> Plan:
     receiving = role != "send"
     sending = role != "receive"
     urls = tuple(given["urls"])
-    return Plan(
+    return LoadPlan(
         senders=given["connections"] if sending else 0,
         receivers=(1 if sending else given["connections"]) if receiving else 0,
         send_urls=urls,

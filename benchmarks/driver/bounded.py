@@ -28,7 +28,7 @@ Reading = Literal["events", "columns", "arrays"]
 
 
 @dataclass(frozen=True)
-class Plan:
+class LoadPlan:
     """One run. `send_urls` and `receive_urls` are used round robin by that many links. Beside senders: one receiver.
 
     Only drivers on client libraries know several partitions, to each of which a sender sends in turn.
@@ -65,7 +65,7 @@ class Plan:
         return self.window
 
 
-class Endpoint(Protocol):
+class LoadEndpoint(Protocol):
     """One end of a run, as the bounds see it."""
 
     @property
@@ -78,7 +78,7 @@ class Endpoint(Protocol):
         """How often the peer sent it elsewhere."""
 
 
-class Sender(Endpoint, Protocol):
+class LoadSender(LoadEndpoint, Protocol):
     @property
     def sent(self) -> int: ...
 
@@ -93,7 +93,7 @@ class Sender(Endpoint, Protocol):
         """Nothing is sent before: all senders of a run start together."""
 
 
-class Receiver(Endpoint, Protocol):
+class LoadReceiver(LoadEndpoint, Protocol):
     @property
     def gaps(self) -> int: ...
 
@@ -104,14 +104,14 @@ class Receiver(Endpoint, Protocol):
     def foreign(self) -> int: ...
 
 
-S = TypeVar("S", bound=Sender)
-R = TypeVar("R", bound=Receiver)
+S = TypeVar("S", bound=LoadSender)
+R = TypeVar("R", bound=LoadReceiver)
 
 
 class BoundedLoad(Generic[S, R]):
     """A run. A driver says how its endpoints come up, what one turn of its loop does, and how they end."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: LoadPlan) -> None:
         self.plan = plan
         self.sent, self.received, self.outcomes = Tally(), Tally(), Outcomes()
         self.senders: list[S] = []

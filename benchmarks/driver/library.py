@@ -14,7 +14,7 @@ from itertools import cycle
 from time import perf_counter_ns
 from typing import Generic
 
-from benchmarks.driver.bounded import BoundedLoad, Plan, R, S
+from benchmarks.driver.bounded import BoundedLoad, LoadPlan, R, S
 from benchmarks.driver.link import LinkOptions
 from benchmarks.driver.measure import Outcomes, Tally, Window
 from benchmarks.driver.stamp import Sequences, Template
@@ -24,10 +24,10 @@ AT_ONCE = 100  # events that get one time: it is asked for seldom enough to cost
 
 
 @dataclass(frozen=True)
-class End:
+class LinkEnd:
     """Who one end of a run is, and where it counts."""
 
-    plan: Plan
+    plan: LoadPlan
     url: Url
     options: LinkOptions
     name: str
@@ -41,7 +41,7 @@ class LibrarySender:
 
     lost = hops = 0  # of AMQP's links: such a client follows the leader, and sends again
 
-    def __init__(self, end: End, window: int | None) -> None:
+    def __init__(self, end: LinkEnd, window: int | None) -> None:
         plan = end.plan
         self._template = Template(plan.size, end.number)
         self._window, self._count = window, plan.count
@@ -103,7 +103,7 @@ class LibraryReceiver:
 
     hops = 0
 
-    def __init__(self, end: End) -> None:
+    def __init__(self, end: LinkEnd) -> None:
         plan = end.plan
         self._at_once = plan.credit
         self._left = plan.count if plan.count is not None and not plan.senders else 1 << 62
@@ -157,16 +157,16 @@ class LibraryLoad(BoundedLoad[S, R], Generic[S, R]):
     def _endpoints(self) -> list[S | R]:
         return [*self.senders, *self.receivers]
 
-    def _sending_ends(self, run: int) -> Iterator[End]:
+    def _sending_ends(self, run: int) -> Iterator[LinkEnd]:
         plan = self.plan
         for index in range(plan.senders):
             url = plan.send_urls[index % len(plan.send_urls)]
             name, number = f"{plan.name}-{run}-sender-{index}", run << 8 | index & 0xFF
-            yield End(plan, url, plan.send_options, name, number, self.sent, self.outcomes)
+            yield LinkEnd(plan, url, plan.send_options, name, number, self.sent, self.outcomes)
 
-    def _receiving_ends(self, run: int) -> Iterator[End]:
+    def _receiving_ends(self, run: int) -> Iterator[LinkEnd]:
         plan = self.plan
         for index in range(plan.receivers):
             url = plan.receive_urls[index % len(plan.receive_urls)]
             name = f"{plan.name}-{run}-receiver-{index}"
-            yield End(plan, url, plan.receive_options, name, index, self.received, self.outcomes)
+            yield LinkEnd(plan, url, plan.receive_options, name, index, self.received, self.outcomes)

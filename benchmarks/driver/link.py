@@ -35,7 +35,7 @@ class Redirected(Exception):
         self.url = url
 
 
-class Endpoint:
+class DrivenLink:
     """One link on one connection. It hears its wire's events and does its own work after every read."""
 
     def __init__(self, url: Url, name: str, options: LinkOptions) -> None:

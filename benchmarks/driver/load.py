@@ -6,24 +6,24 @@ import select
 from collections.abc import Sequence
 from time import perf_counter_ns
 
-from benchmarks.driver.bounded import POLL_S, BoundedLoad, Plan
+from benchmarks.driver.bounded import POLL_S, BoundedLoad, LoadPlan
 from benchmarks.driver.link import Redirected
 from benchmarks.driver.measure import NEVER, NS_PER_MS, NS_PER_S, Window
-from benchmarks.driver.receiver import Receiver
-from benchmarks.driver.sender import Sender
+from benchmarks.driver.receiver import DrivenReceiver
+from benchmarks.driver.sender import DrivenSender
 from benchmarks.driver.wire import PeerError
 
 TICK_NS = NS_PER_S  # far below the idle timeout of any peer
 ATTACH_TIMEOUT_S = 15.0  # a broker may hold an attach through a leader election
 
 
-class Load(BoundedLoad[Sender, Receiver]):
+class Load(BoundedLoad[DrivenSender, DrivenReceiver]):
     """The loop. Receivers attach before the first event is sent, so that a tail reader misses nothing."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: LoadPlan) -> None:
         super().__init__(plan)
         self._poll = select.epoll()
-        self._by_fd: dict[int, Sender | Receiver] = {}
+        self._by_fd: dict[int, DrivenSender | DrivenReceiver] = {}
         self._writing: set[int] = set()
         self._next_tick_ns = 0
 
@@ -35,7 +35,7 @@ class Load(BoundedLoad[Sender, Receiver]):
     def _attach(self, run: int) -> None:
         plan = self.plan
         for index in range(plan.receivers):
-            receiver = Receiver(
+            receiver = DrivenReceiver(
                 plan.receive_urls[index % len(plan.receive_urls)], f"{plan.name}-{run}-receiver-{index}",
                 plan.receive_options, credit=plan.credit, count=None if plan.senders else plan.count,
                 tally=self.received, latency=plan.receive_latency,
@@ -44,7 +44,7 @@ class Load(BoundedLoad[Sender, Receiver]):
             self._register(receiver)
         self._await_answers(self.receivers)
         for index in range(plan.senders):
-            sender = Sender(
+            sender = DrivenSender(
                 plan.send_urls[index % len(plan.send_urls)], f"{plan.name}-{run}-sender-{index}", plan.send_options,
                 sender_id=run << 8 | index & 0xFF, body_bytes=plan.size, window=plan.fixed_window, count=plan.count,
                 tally=self.sent, outcomes=self.outcomes,
@@ -53,11 +53,11 @@ class Load(BoundedLoad[Sender, Receiver]):
             self._register(sender)
         self._await_answers(self.senders)
 
-    def _register(self, endpoint: Sender | Receiver) -> None:
+    def _register(self, endpoint: DrivenSender | DrivenReceiver) -> None:
         self._by_fd[endpoint.wire.fileno()] = endpoint
         self._poll.register(endpoint.wire.fileno(), select.EPOLLIN)
 
-    def _await_answers(self, endpoints: Sequence[Sender | Receiver]) -> None:
+    def _await_answers(self, endpoints: Sequence[DrivenSender | DrivenReceiver]) -> None:
         deadline_ns = perf_counter_ns() + int(ATTACH_TIMEOUT_S * NS_PER_S)
         while not all(endpoint.opened for endpoint in endpoints):
             if perf_counter_ns() > deadline_ns:
@@ -82,12 +82,12 @@ class Load(BoundedLoad[Sender, Receiver]):
                 continue
             self._watch_writes(fd, endpoint)
 
-    def _watch_writes(self, fd: int, endpoint: Sender | Receiver) -> None:
+    def _watch_writes(self, fd: int, endpoint: DrivenSender | DrivenReceiver) -> None:
         if endpoint.wire.wants_write != (fd in self._writing):
             self._writing ^= {fd}
             self._poll.modify(fd, select.EPOLLIN | (select.EPOLLOUT if fd in self._writing else 0))
 
-    def _redirect(self, fd: int, endpoint: Sender | Receiver, redirect: Redirected) -> None:
+    def _redirect(self, fd: int, endpoint: DrivenSender | DrivenReceiver, redirect: Redirected) -> None:
         self._poll.unregister(fd)
         self._writing.discard(fd)
         del self._by_fd[fd]

@@ -10,7 +10,7 @@ import cproton
 from cproton import ffi, lib
 
 from benchmarks.driver.filters import FILTERS
-from benchmarks.driver.link import Endpoint, LinkOptions
+from benchmarks.driver.link import DrivenLink, LinkOptions
 from benchmarks.driver.measure import Tally, Window
 from benchmarks.driver.stamp import read_stamp
 from benchmarks.driver.wire import Url
@@ -18,7 +18,7 @@ from benchmarks.driver.wire import Url
 FIRST_BUFFER_BYTES = 1 << 16  # grows when an event is larger
 
 
-class Receiver(Endpoint):
+class DrivenReceiver(DrivenLink):
     """Each sender's events must come in order, none missing, none twice: gaps and repeats are counted."""
 
     def __init__(

@@ -12,7 +12,7 @@ import itertools
 import time
 from time import perf_counter_ns
 
-from benchmarks.driver.bounded import Plan
+from benchmarks.driver.bounded import LoadPlan
 from benchmarks.driver.load import Load
 from benchmarks.driver.measure import NS_PER_S, Window
 from benchmarks.driver.wire import PeerError
@@ -23,7 +23,7 @@ RETRY_S = 0.02  # between two addresses: as soon as impatient clients
 class ReconnectingLoad(Load):
     """`plan.send_urls`: where a broker may be that serves; the first one does."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: LoadPlan) -> None:
         if (plan.senders, plan.receivers) != (1, 0):
             raise ValueError("one sender reconnects, and nobody else")
         super().__init__(plan)

@@ -11,7 +11,7 @@ from typing import Any
 import cproton
 from cproton import ffi, lib
 
-from benchmarks.driver.link import Endpoint, LinkOptions, Redirected
+from benchmarks.driver.link import DrivenLink, LinkOptions, Redirected
 from benchmarks.driver.measure import Outcomes, Tally, Window
 from benchmarks.driver.stamp import Template
 from benchmarks.driver.wire import Url, describe
@@ -26,7 +26,7 @@ OUTCOME_NAMES = {
 }
 
 
-class Sender(Endpoint):
+class DrivenSender(DrivenLink):
     """Keeps up to `window` events unsettled until it is told to stop."""
 
     def __init__(

@@ -12,7 +12,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from benchmarks.driver.bounded import POLL_S
-from benchmarks.driver.library import AT_ONCE, End, LibraryLoad, LibraryReceiver, LibrarySender
+from benchmarks.driver.library import AT_ONCE, LibraryLoad, LibraryReceiver, LibrarySender, LinkEnd
 from benchmarks.driver.measure import Window
 from benchmarks.driver.stamp import GREETING
 from benchmarks.driver.wire import PeerError, Url
@@ -24,7 +24,7 @@ MAX_MESSAGE_BYTES = 2 << 20  # bodies go up to 1 MiB, and the default leaves no 
 
 
 class KafkaSender(LibrarySender):
-    def __init__(self, end: End) -> None:
+    def __init__(self, end: LinkEnd) -> None:
         super().__init__(end, end.plan.fixed_window)
         self._topic = end.url.address
         self._partitions = end.plan.partitions
@@ -80,7 +80,7 @@ class KafkaSender(LibrarySender):
 
 
 class KafkaReceiver(LibraryReceiver):
-    def __init__(self, end: End) -> None:
+    def __init__(self, end: LinkEnd) -> None:
         super().__init__(end)
         self._consumer = Consumer(
             {

@@ -15,12 +15,12 @@ from typing import Any
 import psutil
 
 from benchmarks import machine
-from benchmarks.driver.bounded import Plan
+from benchmarks.driver.bounded import LoadPlan
 from benchmarks.driver.load import Load
 from benchmarks.driver.reconnecting import ReconnectingLoad
 from benchmarks.matrix.contestants import Contestant
 from benchmarks.matrix.rows import MIB, Row
-from benchmarks.peers.base import Peer, PeerFailed, Target
+from benchmarks.peers.base import Peer, PeerFailed, TargetLog
 
 WARMUP_S = 1.0
 FILL_WINDOW = 10_000  # a backlog comes in as fast as a client library makes it
@@ -73,7 +73,7 @@ def measure(row: Row, contestant: Contestant, peers: Mapping[str, Peer], seconds
     )
 
 
-def drive(target: Target, plan: Plan, began: Callable[[], None] | None = None) -> dict[str, Any]:
+def drive(target: TargetLog, plan: LoadPlan, began: Callable[[], None] | None = None) -> dict[str, Any]:
     """One plan for all. Clients are loaded only where they are needed: Kafka's may not be there. `began`: see
     `BoundedLoad.run`.
     """
@@ -90,7 +90,7 @@ def drive(target: Target, plan: Plan, began: Callable[[], None] | None = None) -
     return Load(plan).run(began)
 
 
-def _read(target: Target, plan: Plan) -> dict[str, Any]:
+def _read(target: TargetLog, plan: LoadPlan) -> dict[str, Any]:
     """What all readings came to. After one that is not whole there is no other, nor of a queue, which is empty then."""
     readings: list[dict[str, Any]] = []
     took_s = 0.0
@@ -107,7 +107,7 @@ def _read(target: Target, plan: Plan) -> dict[str, Any]:
     return readings[0] | used | {"receive": receive}
 
 
-def _delete(peer: Peer, target: Target) -> list[str]:
+def _delete(peer: Peer, target: TargetLog) -> list[str]:
     """What went wrong, if anything: a log that stays costs disk, not the figures already taken."""
     try:
         peer.delete(target)
@@ -116,12 +116,12 @@ def _delete(peer: Peer, target: Target) -> list[str]:
     return []
 
 
-def _plan(row: Row, contestant: Contestant, target: Target, seconds: float) -> Plan:
+def _plan(row: Row, contestant: Contestant, target: TargetLog, seconds: float) -> LoadPlan:
     tail = dataclasses.replace(target.tail_options, settled=True)
     start = dataclasses.replace(target.start_options, settled=True)
     bound: dict[str, Any] = {"count": row.count} if row.count else {"seconds": seconds, "warmup_s": WARMUP_S}
     window = row.window if contestant.window == "row" else None if contestant.window == "own" else contestant.window
-    return Plan(
+    return LoadPlan(
         senders=0 if row.mode == "backlog" else row.senders,
         receivers=0 if row.mode == "send" else 1,
         send_urls=(target.send_url,), receive_urls=(target.receive_url,),
@@ -132,9 +132,9 @@ def _plan(row: Row, contestant: Contestant, target: Target, seconds: float) -> P
     )  # fmt: skip
 
 
-def _fill_plan(row: Row, target: Target) -> Plan:
+def _fill_plan(row: Row, target: TargetLog) -> LoadPlan:
     """A client library fills the log in the way that is fastest for it; AMQP links do as in the other rows."""
-    return Plan(
+    return LoadPlan(
         senders=1, send_urls=(target.send_url,), send_options=target.send_options,
         size=row.size, window=row.window if target.driver == "amqp" else FILL_WINDOW, count=row.count,
         sending="chunks" if target.driver == "own" else "events",
@@ -182,7 +182,7 @@ def _machine_cpu_s() -> float:
 def _cell(
     row: Row,
     contestant: Contestant,
-    target: Target,
+    target: TargetLog,
     report: dict[str, Any],
     used: dict[str, float],
     idle_s: float,

@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.console import Console
 
 from benchmarks.client import failover
-from benchmarks.matrix.goals import Verdict, limited
+from benchmarks.matrix.goals import GoalVerdict, limited
 from benchmarks.peers.base import running
 from benchmarks.peers.holdfast import Holdfast
 from benchmarks.subjects import partitions
@@ -23,13 +23,13 @@ KILLED = ("Holdfast", "Kafka", "Artemis fsync, two replicas")
 
 
 @dataclass(frozen=True)
-class Found:
+class ExtraTable:
     """A table of its own, and what it says of the goals."""
 
     title: str
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
-    verdicts: Sequence[Verdict]
+    verdicts: Sequence[GoalVerdict]
     remarks: Sequence[str] = field(default_factory=tuple)
 
 
@@ -37,10 +37,10 @@ class Found:
 class Extra:
     name: str
     title: str
-    measure: Callable[[Path, int, Console], Found]  # given the number of repeats
+    measure: Callable[[Path, int, Console], ExtraTable]  # given the number of repeats
 
 
-def many_partitions(directory: Path, repeats: int, console: Console) -> Found:
+def many_partitions(directory: Path, repeats: int, console: Console) -> ExtraTable:
     found = []
     for repeat in range(1, repeats + 1):
         with (
@@ -57,14 +57,14 @@ def many_partitions(directory: Path, repeats: int, console: Console) -> Found:
         limited(f"{what}, a node killed: until all are led again", median.led_max_s, 3, "s"),
     )
     columns = (f"{what}, three replicas each", f"Holdfast fsync, medians of {repeats}")
-    return Found(what, columns, partitions.rows(median), verdicts)
+    return ExtraTable(what, columns, partitions.rows(median), verdicts)
 
 
-def one_failover(directory: Path, repeats: int, console: Console) -> Found:
+def one_failover(directory: Path, repeats: int, console: Console) -> ExtraTable:
     kills, notes = failover.measured(directory, KILLED, 2 * repeats - 1, console)
     waited_s = [kill.waited_s for kill in kills["Holdfast"]]
     verdicts = (limited(FAILOVER, statistics.median(waited_s), 0.2, "s"),) if waited_s else ()
-    return Found(FAILOVER, failover.COLUMNS, failover.rows(kills), verdicts, notes)
+    return ExtraTable(FAILOVER, failover.COLUMNS, failover.rows(kills), verdicts, notes)
 
 
 FAILOVER = "from a kill of the leader to the next acknowledgement"

@@ -53,7 +53,7 @@ def kept(mine: Contestant, theirs: Contestant, was: float) -> Goal:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class GoalVerdict:
     """`subject`: of what; `mine` beside `theirs`: who, with what each has."""
 
     subject: str
@@ -81,9 +81,11 @@ class Verdict:
 COLUMNS = ("of what", "Holdfast", "beside", "ratio", "goal", "", "why this goal")
 
 
-def limited(subject: str, value: float, limit: float, unit: str) -> Verdict:
+def limited(subject: str, value: float, limit: float, unit: str) -> GoalVerdict:
     """Where nobody stands beside it, but a bound: at most that."""
-    return Verdict(subject, f"{value:.3g} {unit}", f"the bound of {limit:g} {unit}", value / limit, 1.0, at_most=True)
+    return GoalVerdict(
+        subject, f"{value:.3g} {unit}", f"the bound of {limit:g} {unit}", value / limit, 1.0, at_most=True
+    )
 
 
 class Measured(Protocol):
@@ -102,7 +104,7 @@ class Measured(Protocol):
     def each(self, measure: Measure) -> Sequence[float]: ...
 
 
-def judged(goal: Goal, title: str, lines: Mapping[Contestant, Measured]) -> Verdict | None:
+def judged(goal: Goal, title: str, lines: Mapping[Contestant, Measured]) -> GoalVerdict | None:
     """None: there is nothing on one of the sides."""
     mine, theirs = _sides(goal, lines)
     if not mine or not theirs:
@@ -112,7 +114,7 @@ def judged(goal: Goal, title: str, lines: Mapping[Contestant, Measured]) -> Verd
     if not their_value:
         return None
     form, unit = (".2f", " us") if goal.measure == "CPU" else (",.0f", "/s")
-    return Verdict(
+    return GoalVerdict(
         f"{title}: {WORDS[goal.measure]}",
         f"{one.title}: {my_value:{form}}{unit}",
         f"{other.title}{', its best' if len(goal.theirs) > 1 else ''}: {their_value:{form}}{unit}",

@@ -11,8 +11,8 @@ from rich.table import Table
 
 from benchmarks.matrix import goals
 from benchmarks.matrix.cell import Cell
-from benchmarks.matrix.extras import Found
-from benchmarks.matrix.goals import WORDS, Goal, Verdict, judged, limited
+from benchmarks.matrix.extras import ExtraTable
+from benchmarks.matrix.goals import WORDS, Goal, GoalVerdict, judged, limited
 from benchmarks.matrix.line import COLUMNS, IN_TERMINAL, Line, lines_of
 from benchmarks.matrix.profiles import Profile
 from benchmarks.matrix.rows import Row
@@ -28,7 +28,7 @@ class Report:
         facts: Mapping[str, Any],
         notes: Sequence[str],
         profiles: Sequence[Profile] = (),
-        extras: Sequence[Found] = (),
+        extras: Sequence[ExtraTable] = (),
     ) -> None:
         self.facts, self.notes, self.profiles, self.extras = facts, notes, profiles, extras
         self.cells = list(cells)
@@ -38,7 +38,7 @@ class Report:
             for row in rows
             for goal in row.goals
         ]
-        self.verdicts: list[Verdict] = [verdict for _, _, verdict in judgements if verdict]
+        self.verdicts: list[GoalVerdict] = [verdict for _, _, verdict in judgements if verdict]
         self.verdicts += [
             limited(f"{row.title}: p50 of {line.contestant.title}", p50_ms, limit_ms, "ms")
             for row, lines in self.rows.items()

@@ -29,7 +29,7 @@ from benchmarks import machine
 from benchmarks.driver.wire import PeerError
 from benchmarks.matrix.cell import Cell, idle_cores, measure
 from benchmarks.matrix.contestants import Contestant
-from benchmarks.matrix.extras import EXTRAS, Extra, Found
+from benchmarks.matrix.extras import EXTRAS, Extra, ExtraTable
 from benchmarks.matrix.goals import undecided
 from benchmarks.matrix.line import lines_of
 from benchmarks.matrix.profiles import Profile
@@ -70,7 +70,7 @@ class Bench:
         self.cells: list[Cell] = []
         self.notes: list[str] = []
         self.peers: dict[str, Peer] = {}
-        self.found: list[Found] = []
+        self.found: list[ExtraTable] = []
         self.profiles: list[Profile] = []
 
     def start(self, directory: Path, life: contextlib.ExitStack) -> None:

@@ -34,11 +34,11 @@ from proton import Message, ProtonException
 from proton.utils import BlockingConnection, SyncRequestResponse
 
 from benchmarks import machine
-from benchmarks.driver.bounded import Plan
+from benchmarks.driver.bounded import LoadPlan
 from benchmarks.driver.link import LinkOptions
 from benchmarks.driver.load import Load
 from benchmarks.driver.wire import PeerError, Url
-from benchmarks.peers.base import LOOPBACK, PeerFailed, PeerUnavailable, Target, accepts, free_ports, wait_until
+from benchmarks.peers.base import LOOPBACK, PeerFailed, PeerUnavailable, TargetLog, accepts, free_ports, wait_until
 from benchmarks.peers.maven import MavenBrokers
 from benchmarks.peers.servers import ServerCluster, play
 
@@ -177,7 +177,7 @@ class Artemis(ServerCluster):
         with: a queue is written and read for a while.
         """
         target = self.create("queue")
-        plan = Plan(
+        plan = LoadPlan(
             senders=1, receivers=1, send_urls=(target.send_url,), receive_urls=(target.receive_url,),
             size=100, window=WARM_UP_WINDOW, seconds=WARM_UP_S, warmup_s=0.0,
             send_options=target.send_options, receive_options=target.tail_options, name="warm-up",
@@ -190,7 +190,7 @@ class Artemis(ServerCluster):
 
     # queues
 
-    def create(self, kind: str, partitions: int = 1) -> Target:
+    def create(self, kind: str, partitions: int = 1) -> TargetLog:
         """kind: queue. Its readers begin with the oldest message that nobody has taken, wherever they want to start."""
         if partitions != 1:
             raise PeerFailed("a queue has no partitions")
@@ -199,9 +199,11 @@ class Artemis(ServerCluster):
         declaration = {"name": name, "address": name, "routing-type": "ANYCAST", "durable": True}
         self._order("createQueue", json.dumps({**declaration, "auto-create-address": True}))
         url = Url(LOOPBACK, self.ports[self.active], name)
-        return Target(name, url, LinkOptions(durable=True), url, LinkOptions(), LinkOptions(), self.active, keeps=False)
+        return TargetLog(
+            name, url, LinkOptions(durable=True), url, LinkOptions(), LinkOptions(), self.active, keeps=False
+        )
 
-    def delete(self, target: Target) -> None:
+    def delete(self, target: TargetLog) -> None:
         """Complains of a backup that was lost meanwhile, too: without one the primary acknowledges alone."""
         self._order("destroyQueue", target.name, True, True)  # with what is attached to it, and its address
         if not self._is_replicated():

@@ -36,7 +36,7 @@ class PeerFailed(Exception):
 
 
 @dataclass(frozen=True)
-class Target:
+class TargetLog:
     """One log or queue as the driver reaches it: where to send to, where to receive from, with which options."""
 
     name: str
@@ -59,10 +59,10 @@ class Peer(Protocol):
     def stop(self) -> None:
         """Ends every process and removes every file. Safe to call twice and after a failed start."""
 
-    def create(self, kind: str, partitions: int = 1) -> Target:
+    def create(self, kind: str, partitions: int = 1) -> TargetLog:
         """A fresh log (or queue, or stream: `kind`) with three replicas of each partition."""
 
-    def delete(self, target: Target) -> None: ...
+    def delete(self, target: TargetLog) -> None: ...
 
     def processes(self) -> dict[str, psutil.Process]:
         """The broker processes by node name."""

@@ -23,7 +23,7 @@ import psutil
 
 from benchmarks.driver.link import LinkOptions
 from benchmarks.driver.wire import Url
-from benchmarks.peers.base import Driver, PeerFailed, Target, wait_until
+from benchmarks.peers.base import Driver, PeerFailed, TargetLog, wait_until
 
 NODES = REPLICAS = 3
 COMMAND_TIMEOUT_S = 120.0
@@ -125,7 +125,7 @@ class Holdfast:
         """Of the nodes, for clients."""
         return list(self._amqp)
 
-    def create(self, kind: str, partitions: int = 1) -> Target:
+    def create(self, kind: str, partitions: int = 1) -> TargetLog:
         """kind: log, whose first partition the AMQP driver is bound to; or own-client for our own client."""
         name, leaders = self.create_log(partitions)
         host, _, port = self._amqp[0].rpartition(":")
@@ -135,9 +135,9 @@ class Holdfast:
         start = LinkOptions(follow_redirects=True, properties=bound, filter_kind="event-streams", start="earliest")
         send = LinkOptions(follow_redirects=True, properties=bound)
         driver: Driver = "own" if kind == "own-client" else "amqp"
-        return Target(name, url, send, url, tail, start, leaders[PARTITION], driver)
+        return TargetLog(name, url, send, url, tail, start, leaders[PARTITION], driver)
 
-    def delete(self, target: Target) -> None:
+    def delete(self, target: TargetLog) -> None:
         self.delete_log(target.name)
 
     def delete_log(self, name: str) -> None:

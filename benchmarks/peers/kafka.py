@@ -23,14 +23,14 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from benchmarks.driver.bounded import Plan
+from benchmarks.driver.bounded import LoadPlan
 from benchmarks.driver.link import LinkOptions
 from benchmarks.driver.wire import PeerError, Url
 from benchmarks.peers.base import (
     LOOPBACK,
     PeerFailed,
     PeerUnavailable,
-    Target,
+    TargetLog,
     accepts,
     free_ports,
     wait_until,
@@ -172,7 +172,7 @@ class Kafka(ServerCluster):
 
         for kind in KINDS:
             target = self.create(f"{kind}-{LINGER_0}")
-            plan = Plan(
+            plan = LoadPlan(
                 senders=1, receivers=1, send_urls=(target.send_url,), receive_urls=(target.receive_url,),
                 size=100, window=WARM_UP_WINDOW, seconds=WARM_UP_S, warmup_s=0.0,
                 send_options=target.send_options, receive_options=target.tail_options, name="warm-up",
@@ -193,7 +193,7 @@ class Kafka(ServerCluster):
             self._admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
         return self._admin
 
-    def create(self, kind: str, partitions: int = 1) -> Target:
+    def create(self, kind: str, partitions: int = 1) -> TargetLog:
         """kind: log or flush, with `-linger0` behind it for a producer that gathers nothing. Its client finds
         the leaders from whichever broker it asks.
         """
@@ -216,7 +216,7 @@ class Kafka(ServerCluster):
         wait_until(led, f"the election of leaders for {name}", START_TIMEOUT_S)
         url = Url(LOOPBACK, self.ports[0], name)
         properties = {"linger.ms": "0"} if client == LINGER_0 else {}
-        return Target(
+        return TargetLog(
             name, url, LinkOptions(properties=properties), url,
             LinkOptions(start="latest"), LinkOptions(start="earliest"), leaders[0], driver="kafka",
         )  # fmt: skip
@@ -232,7 +232,7 @@ class Kafka(ServerCluster):
         whole = [one for _, one in sorted(found.items()) if one.leader > 0 and len(one.isrs) == NODES]
         return [f"broker{one.leader}" for one in whole]
 
-    def delete(self, target: Target) -> None:
+    def delete(self, target: TargetLog) -> None:
         from confluent_kafka import KafkaException
 
         try:

@@ -33,7 +33,7 @@ from benchmarks.peers.base import (
     LOOPBACK,
     PeerFailed,
     PeerUnavailable,
-    Target,
+    TargetLog,
     accepts,
     free_ports,
     wait_until,
@@ -158,7 +158,7 @@ class RabbitMQ(ServerCluster):
 
     # queues and streams
 
-    def create(self, kind: str, partitions: int = 1) -> Target:
+    def create(self, kind: str, partitions: int = 1) -> TargetLog:
         """kind: quorum or stream. Led by the first node, to which the driver connects: the best case."""
         if partitions != 1:
             raise PeerFailed("a queue has no partitions")
@@ -170,7 +170,7 @@ class RabbitMQ(ServerCluster):
         leader = self._await_replicas(name)
         filter_kind = "rabbitmq-stream" if kind == "stream" else "none"
         url = Url(LOOPBACK, self.amqp_ports[0], f"/amq/queue/{quote(name)}", USER, PASSWORD)
-        return Target(
+        return TargetLog(
             name, url, LinkOptions(), url,
             LinkOptions(filter_kind=filter_kind, start="latest"),  # type: ignore[arg-type]
             LinkOptions(filter_kind=filter_kind, start="earliest"),  # type: ignore[arg-type]
@@ -194,7 +194,7 @@ class RabbitMQ(ServerCluster):
             raise PeerFailed(f"{error}; last seen: {found}") from error
         return str(found.get("leader") or found["node"])
 
-    def delete(self, target: Target) -> None:
+    def delete(self, target: TargetLog) -> None:
         self._http("DELETE", f"/api/queues/%2F/{target.name}")
 
     def processes(self) -> dict[str, psutil.Process]:
@@ -228,7 +228,7 @@ class RabbitMQ(ServerCluster):
         return json.loads(text) if text else None
 
 
-def _reached_at(target: Target) -> str:
+def _reached_at(target: TargetLog) -> str:
     return f"amqp://{USER}:{PASSWORD}@{LOOPBACK}:{target.send_url.port}/{target.send_url.address}"
 
 

@@ -34,7 +34,7 @@ from rich.table import Table
 
 from benchmarks import machine
 from benchmarks.places import RESULTS, scratch
-from chaos.cluster.links import CLIENTS, Link
+from chaos.cluster.links import CLIENTS, NetworkLink
 from chaos.cluster.proxied import ProxiedCluster, Shape
 from chaos.faults import network
 from chaos.faults.fault import Scene
@@ -61,7 +61,7 @@ KINDS: Final[dict[str, tuple[str, network.How]]] = {
 }
 
 
-class Waiting:
+class WaitingClient:
     """A client, as the measurement sees it: when its events were acknowledged."""
 
     def __init__(self) -> None:
@@ -84,7 +84,7 @@ class Waiting:
             return [*behind(), *[moment_s + IN_TIME_S] * count][count - 1]
 
 
-class Ours(Waiting):
+class Ours(WaitingClient):
     """An idempotent producer that follows redirects."""
 
     def __init__(self, servers: Sequence[str]) -> None:
@@ -117,7 +117,7 @@ class Stock(MessagingHandler):
 
     def __init__(self, servers: Sequence[str]) -> None:
         super().__init__(auto_settle=True)
-        self.waiting = Waiting()
+        self.waiting = WaitingClient()
         self._urls = [f"amqp://{server}" for server in servers]
         self._over, self._in_flight, self._attached = threading.Event(), False, False
         self._sender: Any = None
@@ -171,7 +171,7 @@ class _Due:
         self.on_timer_task = lambda event: work()
 
 
-def harmed(cluster: ProxiedCluster, leader: int, which: str) -> list[Link]:
+def harmed(cluster: ProxiedCluster, leader: int, which: str) -> list[NetworkLink]:
     table = cluster.links
     if which == "deaf":
         return table.into(leader)

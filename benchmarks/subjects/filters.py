@@ -28,7 +28,7 @@ import psutil
 
 from benchmarks import machine
 from benchmarks.driver.wire import Url
-from benchmarks.peers.base import PeerFailed, Target, end_on_signals, running
+from benchmarks.peers.base import PeerFailed, TargetLog, end_on_signals, running
 from benchmarks.peers.holdfast import PARTITION, PARTITION_PROPERTY, Holdfast
 from benchmarks.places import RESULTS, scratch
 from holdfast.amqp import (
@@ -76,7 +76,7 @@ class Moved(PeerFailed):
     """The partition has another leader now."""
 
 
-class Client:
+class FilterClient:
     """One connection to the partition's leader; one thing at a time."""
 
     def __init__(self) -> None:
@@ -84,7 +84,7 @@ class Client:
         self._reader: asyncio.StreamReader
         self._writer: asyncio.StreamWriter
 
-    async def connect(self, host: str, port: int) -> Client:
+    async def connect(self, host: str, port: int) -> FilterClient:
         self._reader, self._writer = await asyncio.open_connection(host, port)
         self.engine.open()
         self.flush()
@@ -123,7 +123,7 @@ def bound() -> Mapping[str, Any]:
 
 async def leader_of(url: Url) -> tuple[str, int]:
     """Where a link to the partition is sent."""
-    client = await Client().connect(url.host, url.port)
+    client = await FilterClient().connect(url.host, url.port)
     client.engine.open_sender(url.address, properties=bound())
     client.flush()
     try:
@@ -152,7 +152,7 @@ def templates() -> list[bytes]:
 
 async def fill(place: tuple[str, int], log: str, count: int) -> None:
     """Sends `count` events of all kinds in turn, and waits for all outcomes."""
-    client = await Client().connect(*place)
+    client = await FilterClient().connect(*place)
     link = client.engine.open_sender(log, properties=bound())
     client.flush()
     await client.opened(link)
@@ -176,7 +176,7 @@ def offset_and_time(payload: bytes) -> tuple[int, int]:
 
 async def first_events(place: tuple[str, int], log: str, source_filter: Any, count: int) -> tuple[float, list[bytes]]:
     """Milliseconds from the attach to the first event, and the first `count` events."""
-    client = await Client().connect(*place)
+    client = await FilterClient().connect(*place)
     await client.events()  # the answer to the open
     began_s = time.perf_counter()
     source = Source(address=log, filter={symbol("f"): source_filter})
@@ -223,7 +223,7 @@ async def seeks(log: str, events: int, rounds: int, place: tuple[str, int]) -> d
 async def scan(peer: Holdfast, log: str, text: str, place: tuple[str, int]) -> tuple[float, float, int]:
     """Seconds to scan the log through a SQL filter, seconds of a core that it took, and how many events passed."""
     node = peer.processes()[peer.node_at(place[1])]
-    client = await Client().connect(*place)
+    client = await FilterClient().connect(*place)
     await client.events()
     used_s = core_seconds(node)
     began_s = time.perf_counter()
@@ -249,7 +249,7 @@ def core_seconds(node: psutil.Process) -> float:
     return float(used.user + used.system)
 
 
-def at_leader(target: Target, work: Callable[[tuple[str, int]], Coroutine[Any, Any, T]]) -> T:
+def at_leader(target: TargetLog, work: Callable[[tuple[str, int]], Coroutine[Any, Any, T]]) -> T:
     """What `work` finds at the leader; all of it again when the leader changes meanwhile."""
     for _ in range(TRIES):
         place = asyncio.run(leader_of(target.send_url))
@@ -260,7 +260,7 @@ def at_leader(target: Target, work: Callable[[tuple[str, int]], Coroutine[Any, A
     raise PeerFailed(f"the leader changed {TRIES} times")
 
 
-def measure(peer: Holdfast, target: Target, events: int, rounds: int) -> list[tuple[bool, str, str]]:
+def measure(peer: Holdfast, target: TargetLog, events: int, rounds: int) -> list[tuple[bool, str, str]]:
     """(kept, what, figures) of each promise."""
     asyncio.run(fill(asyncio.run(leader_of(target.send_url)), target.name, events))
     rows = []

@@ -22,8 +22,8 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import machine
-from benchmarks.driver.load import Load, Plan
-from benchmarks.peers.base import Peer, Target, end_on_signals, running
+from benchmarks.driver.load import Load, LoadPlan
+from benchmarks.peers.base import Peer, TargetLog, end_on_signals, running
 from benchmarks.peers.holdfast import Holdfast
 from benchmarks.places import RESULTS, scratch
 
@@ -46,10 +46,10 @@ def sample(peer: Peer, events: int) -> Sample:
     return Sample(events, sizes)
 
 
-def observe(peer: Peer, target: Target, events: int, size: int) -> list[Sample]:
+def observe(peer: Peer, target: TargetLog, events: int, size: int) -> list[Sample]:
     samples = []
     for part in range(1, PARTS + 1):
-        plan = Plan(
+        plan = LoadPlan(
             senders=1, receivers=1, send_urls=(target.send_url,), receive_urls=(target.receive_url,),
             size=size, count=events // PARTS, send_options=target.send_options, receive_options=target.tail_options,
         )  # fmt: skip

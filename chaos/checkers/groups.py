@@ -7,28 +7,28 @@ from collections.abc import Iterator
 
 from chaos.checkers.verdict import Anomaly, Checker
 from chaos.checkers.view import View
-from chaos.history.tables import OK, Commit, Op, Read
+from chaos.history.tables import OK, CommitRow, OpRow, ReadRow
 
 Share = tuple[str, int]
 """A group's share of a log: group and partition."""
 
 
-def _commits(view: View) -> dict[Share, list[tuple[Op, Commit]]]:
+def _commits(view: View) -> dict[Share, list[tuple[OpRow, CommitRow]]]:
     """Those that count, or may count: of a transaction, as it ended."""
-    found: dict[Share, list[tuple[Op, Commit]]] = defaultdict(list)
+    found: dict[Share, list[tuple[OpRow, CommitRow]]] = defaultdict(list)
     for commit in view.history.commits:
         if not view.aborted(commit.txn):
             found[commit.group, commit.partition].append((view.ops[commit.op_id], commit))
     return found
 
 
-def _certain(view: View, op: Op, commit: Commit) -> bool:
+def _certain(view: View, op: OpRow, commit: CommitRow) -> bool:
     return op.type == OK and (commit.txn is None or view.committed(commit.txn))
 
 
-def _deliveries(view: View) -> dict[tuple[str, int, int], list[Read]]:
+def _deliveries(view: View) -> dict[tuple[str, int, int], list[ReadRow]]:
     """By group, partition and generation, as they were handed out."""
-    found: dict[tuple[str, int, int], list[Read]] = defaultdict(list)
+    found: dict[tuple[str, int, int], list[ReadRow]] = defaultdict(list)
     for read in view.history.reads:
         if read.group is not None and read.generation is not None:
             found[read.group, read.partition, read.generation].append(read)
@@ -54,7 +54,7 @@ def one_owner(view: View) -> Iterator[Anomaly]:
         yield from _outbid(view, group, partition, commits)
 
 
-def _outbid(view: View, group: str, partition: int, commits: list[tuple[Op, Commit]]) -> Iterator[Anomaly]:
+def _outbid(view: View, group: str, partition: int, commits: list[tuple[OpRow, CommitRow]]) -> Iterator[Anomaly]:
     certain = [(op, commit) for op, commit in commits if _certain(view, op, commit)]
     by_end = sorted(certain, key=lambda row: row[0].t_end_ns or 0)
     ended, highest = 0, None
@@ -98,7 +98,7 @@ def progress(view: View) -> Iterator[Anomaly]:
 
 
 def _had_before(
-    deliveries: dict[tuple[str, int, int], list[Read]], group: str, partition: int, generation: int, reader: str
+    deliveries: dict[tuple[str, int, int], list[ReadRow]], group: str, partition: int, generation: int, reader: str
 ) -> int:
     """A member whose claim was renewed goes on behind what it had in its hands."""
     before = [key for key in deliveries if key[:2] == (group, partition) and key[2] < generation]
@@ -106,7 +106,7 @@ def _had_before(
     return max((read.offset for read in reads), default=-1) if reads and reads[0].reader == reader else -1
 
 
-def _falling(view: View, group: str, partition: int, rows: list[tuple[Op, Commit]]) -> Iterator[Anomaly]:
+def _falling(view: View, group: str, partition: int, rows: list[tuple[OpRow, CommitRow]]) -> Iterator[Anomaly]:
     """Of commits by one claim or later ones; those of claims that were outbid are C10's."""
     certain = [(op, commit) for op, commit in rows if _certain(view, op, commit)]
     by_end = sorted(certain, key=lambda row: row[0].t_end_ns or 0)

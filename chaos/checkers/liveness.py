@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from chaos.checkers.verdict import Anomaly, Checker
 from chaos.checkers.view import View
-from chaos.history.tables import OK, Fault, Send
+from chaos.history.tables import OK, FaultRow, SendRow
 
 RECOVER_WITHIN_S = 30.0
 """From the end of a fault to an acknowledgement in every partition. Not a promise of speed: beyond it, it hangs."""
@@ -37,7 +37,7 @@ def _asked(view: View) -> dict[int, list[int]]:
     return {partition: sorted(times) for partition, times in found.items()}
 
 
-def _healed(view: View) -> list[tuple[int, Fault]]:
+def _healed(view: View) -> list[tuple[int, FaultRow]]:
     """When the cluster was whole again: a fault's end at which no other one is in force."""
     faults = [one for one in view.history.faults if one.t_injected_ns is not None]
     return [
@@ -105,7 +105,7 @@ def stuck(view: View) -> Iterator[Anomaly]:
 
 def _stopped_readers(view: View) -> Iterator[Anomaly]:
     """Who read at the tail to the end of the run has come to the end of the log."""
-    last: dict[int, tuple[int, Send]] = {}
+    last: dict[int, tuple[int, SendRow]] = {}
     for send in view.acknowledged:
         place = view.first_place.get(send.msg_id)
         if send.offset is not None and place is not None and place[1] > last.get(send.partition, (-1, send))[0]:

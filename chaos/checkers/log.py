@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from chaos.checkers.verdict import Anomaly, Checker
 from chaos.checkers.view import View
-from chaos.history.tables import OK, Send
+from chaos.history.tables import OK, SendRow
 from chaos.history.values import number_of, writer_of
 
 
@@ -39,7 +39,7 @@ def _shape(number: int, there: list[int]) -> str:
 
 
 def _short_drains(view: View) -> Iterator[Anomaly]:
-    acknowledged: dict[int, Send] = {}
+    acknowledged: dict[int, SendRow] = {}
     for send in view.acknowledged:
         place = view.first_place.get(send.msg_id)
         if place is not None and (place[0] not in acknowledged or place[1] > _offset(view, acknowledged[place[0]])):
@@ -58,11 +58,11 @@ def _short_drains(view: View) -> Iterator[Anomaly]:
             )  # fmt: skip
 
 
-def _offset(view: View, send: Send) -> int:
+def _offset(view: View, send: SendRow) -> int:
     return view.first_place[send.msg_id][1]
 
 
-def _attempts(view: View, send: Send) -> tuple[int, ...]:
+def _attempts(view: View, send: SendRow) -> tuple[int, ...]:
     return tuple(one.op_id for one in view.sends_of[send.msg_id])
 
 

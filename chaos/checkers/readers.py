@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 from chaos.checkers.verdict import Anomaly, Checker
 from chaos.checkers.view import View
-from chaos.history.tables import COMMITTED, FAIL, OK, Read, Watermark
+from chaos.history.tables import COMMITTED, FAIL, OK, ReadRow, WatermarkRow
 
 
 def aborted_reads(view: View) -> Iterator[Anomaly]:
@@ -43,7 +43,7 @@ def reader_order(view: View) -> Iterator[Anomaly]:
                 )  # fmt: skip
 
 
-def _out_of_step(view: View, before: Read, read: Read, transactions_seen: set[str]) -> str:
+def _out_of_step(view: View, before: ReadRow, read: ReadRow, transactions_seen: set[str]) -> str:
     if read.offset <= before.offset:
         return "came again" if read.offset == before.offset else "went back"
     passed = view.between(read.partition, read.isolation, before.offset, read.offset)
@@ -58,7 +58,7 @@ def stale_ends(view: View) -> Iterator[Anomaly]:
         op = view.ops.get(send.op_id)
         if send.outcome == OK and send.offset is not None and op is not None and op.t_end_ns is not None:
             acks[send.partition].append((op.t_end_ns, send.offset, send.op_id))
-    asked: dict[int, list[tuple[int, Watermark]]] = defaultdict(list)
+    asked: dict[int, list[tuple[int, WatermarkRow]]] = defaultdict(list)
     for mark in view.history.watermarks:
         asked[mark.partition].append((view.ops[mark.op_id].t_inv_ns, mark))
     for partition, marks in sorted(asked.items()):
@@ -77,9 +77,9 @@ def stale_ends(view: View) -> Iterator[Anomaly]:
                 )  # fmt: skip
 
 
-def _falls(value: Callable[[Watermark], int | None], name: str) -> Callable[[View], Iterator[Anomaly]]:
+def _falls(value: Callable[[WatermarkRow], int | None], name: str) -> Callable[[View], Iterator[Anomaly]]:
     def find(view: View) -> Iterator[Anomaly]:
-        last: dict[tuple[str, int], Watermark] = {}
+        last: dict[tuple[str, int], WatermarkRow] = {}
         for mark in sorted(view.history.watermarks, key=lambda mark: mark.op_id):
             before, now = last.get((mark.process, mark.partition)), value(mark)
             if now is None:
@@ -96,7 +96,7 @@ def _falls(value: Callable[[Watermark], int | None], name: str) -> Callable[[Vie
 
 def _start(view: View) -> Iterator[Anomaly]:
     yield from _falls(lambda mark: mark.earliest, "the first offset")(view)
-    begins: dict[int, list[tuple[int, Watermark]]] = defaultdict(list)
+    begins: dict[int, list[tuple[int, WatermarkRow]]] = defaultdict(list)
     for mark in view.history.watermarks:
         if mark.earliest > 0 and (ended_ns := view.ops[mark.op_id].t_end_ns) is not None:
             begins[mark.partition].append((ended_ns, mark))

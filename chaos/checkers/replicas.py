@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 from chaos.checkers.verdict import Anomaly, Checker
 from chaos.checkers.view import View
-from chaos.history.tables import OK, Leader, ReplicaDump, Send
+from chaos.history.tables import OK, LeaderRow, ReplicaDumpRow, SendRow
 
 
 def one_leader(view: View) -> Iterator[Anomaly]:
     """No term has two leaders, and what was acknowledged in an older term was sent before a newer one acknowledged."""
-    first: dict[tuple[int, int], Leader] = {}
+    first: dict[tuple[int, int], LeaderRow] = {}
     for row in view.history.leaders:
         one = first.setdefault((row.group_id, row.term), row)
         if one.node != row.node:
@@ -21,7 +21,7 @@ def one_leader(view: View) -> Iterator[Anomaly]:
                 row.t_ns,
             )  # fmt: skip
     terms = {(row.partition, row.msg_id): row.term for row in view.history.replica_dump}
-    by_partition: dict[int, list[tuple[int, Send]]] = defaultdict(list)
+    by_partition: dict[int, list[tuple[int, SendRow]]] = defaultdict(list)
     for send in view.history.sends:
         if send.outcome == OK and len(view.sends_of[send.msg_id]) == 1 and (send.partition, send.msg_id) in terms:
             by_partition[send.partition].append((terms[send.partition, send.msg_id], send))
@@ -29,7 +29,7 @@ def one_leader(view: View) -> Iterator[Anomaly]:
         yield from _late_terms(view, partition, rows)
 
 
-def _late_terms(view: View, partition: int, rows: list[tuple[int, Send]]) -> Iterator[Anomaly]:
+def _late_terms(view: View, partition: int, rows: list[tuple[int, SendRow]]) -> Iterator[Anomaly]:
     by_end = sorted(rows, key=lambda row: view.ops[row[1].op_id].t_end_ns or 0)
     ended, highest = 0, None
     for term, send in sorted(rows, key=lambda row: view.ops[row[1].op_id].t_inv_ns):
@@ -47,7 +47,7 @@ def _late_terms(view: View, partition: int, rows: list[tuple[int, Send]]) -> Ite
 
 
 def replicas_equal(view: View) -> Iterator[Anomaly]:
-    copies: dict[int, dict[int, dict[int, ReplicaDump]]] = defaultdict(lambda: defaultdict(dict))
+    copies: dict[int, dict[int, dict[int, ReplicaDumpRow]]] = defaultdict(lambda: defaultdict(dict))
     for row in view.history.replica_dump:
         copies[row.partition][row.node][row.offset] = row
     for partition, by_node in sorted(copies.items()):
@@ -64,13 +64,13 @@ def replicas_equal(view: View) -> Iterator[Anomaly]:
                     )
 
 
-def _differ(here: ReplicaDump | None, there: ReplicaDump | None) -> bool:
+def _differ(here: ReplicaDumpRow | None, there: ReplicaDumpRow | None) -> bool:
     if here is None or there is None:
         return True
     return (here.term, here.msg_id, here.crc) != (there.term, there.msg_id, there.crc)
 
 
-def _told(row: ReplicaDump | None) -> str:
+def _told(row: ReplicaDumpRow | None) -> str:
     return "nothing" if row is None else f"{row.msg_id} of term {row.term}, checksum {row.crc:08x}"
 
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 from chaos.checkers.verdict import Anomaly, Checker
 from chaos.checkers.view import View
-from chaos.history.tables import OK, Send
+from chaos.history.tables import OK, SendRow
 
 
-def _numbered(view: View) -> dict[tuple[str, int], list[tuple[int, Send]]]:
+def _numbered(view: View) -> dict[tuple[str, int], list[tuple[int, SendRow]]]:
     """By producer and partition: what is stored, with its offset and one of its attempts, in the order of the log."""
-    found: dict[tuple[str, int], list[tuple[int, Send]]] = defaultdict(list)
+    found: dict[tuple[str, int], list[tuple[int, SendRow]]] = defaultdict(list)
     for value, (partition, offset) in view.first_place.items():
         sends = view.sends_of.get(value)
         if sends and sends[0].epoch is not None:
@@ -26,7 +26,7 @@ def _numbered(view: View) -> dict[tuple[str, int], list[tuple[int, Send]]]:
 def sequences(view: View) -> Iterator[Anomaly]:
     """Within an epoch the numbers stand without a gap and in order; one number is one place."""
     for (producer, partition), rows in sorted(_numbered(view).items()):
-        last: dict[int, Send] = {}
+        last: dict[int, SendRow] = {}
         for offset, send in rows:
             assert send.epoch is not None
             before = last.get(send.epoch)
@@ -41,7 +41,7 @@ def sequences(view: View) -> Iterator[Anomaly]:
 
 
 def _one_number_two_places(view: View) -> Iterator[Anomaly]:
-    first: dict[tuple[str, int | None, int | None, int], Send] = {}
+    first: dict[tuple[str, int | None, int | None, int], SendRow] = {}
     for send in view.history.sends:
         if send.outcome != OK or send.seq is None or send.offset is None:
             continue
@@ -57,7 +57,7 @@ def _one_number_two_places(view: View) -> Iterator[Anomaly]:
 def fencing(view: View) -> Iterator[Anomaly]:
     """Nothing of an epoch stands behind a greater one, or is accepted after one was."""
     for (producer, partition), rows in sorted(_numbered(view).items()):
-        highest: Send | None = None
+        highest: SendRow | None = None
         for offset, send in rows:
             assert send.epoch is not None
             if highest is not None and highest.epoch is not None and send.epoch < highest.epoch:
@@ -72,7 +72,7 @@ def fencing(view: View) -> Iterator[Anomaly]:
 
 def real_time(view: View) -> Iterator[Anomaly]:
     """Who began after another had been acknowledged stands behind it."""
-    by_partition: dict[int, list[tuple[int, int, Send]]] = defaultdict(list)
+    by_partition: dict[int, list[tuple[int, int, SendRow]]] = defaultdict(list)
     for send in view.history.sends:
         op = view.ops.get(send.op_id)
         place = view.first_place.get(send.msg_id)
@@ -84,11 +84,11 @@ def real_time(view: View) -> Iterator[Anomaly]:
         yield from _out_of_order(view, partition, rows)
 
 
-def _out_of_order(view: View, partition: int, rows: list[tuple[int, int, Send]]) -> Iterator[Anomaly]:
+def _out_of_order(view: View, partition: int, rows: list[tuple[int, int, SendRow]]) -> Iterator[Anomaly]:
     by_begin = sorted(rows, key=lambda row: row[0])
     by_end = sorted(rows, key=lambda row: view.ops[row[2].op_id].t_end_ns or 0)
     ended = 0
-    highest: tuple[int, int, Send] | None = None
+    highest: tuple[int, int, SendRow] | None = None
     for begun_ns, offset, send in by_begin:
         while ended < len(by_end) and (view.ops[by_end[ended][2].op_id].t_end_ns or 0) < begun_ns:
             if highest is None or by_end[ended][1] > highest[1]:

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from chaos.checkers.cycles import cycles
 from chaos.checkers.verdict import Anomaly, Checker
 from chaos.checkers.view import View
-from chaos.history.tables import COMMITTED, OK, Read, Send
+from chaos.history.tables import COMMITTED, OK, ReadRow, SendRow
 
 
-def _sends_by_transaction(view: View) -> dict[str, list[Send]]:
-    found: dict[str, list[Send]] = defaultdict(list)
+def _sends_by_transaction(view: View) -> dict[str, list[SendRow]]:
+    found: dict[str, list[SendRow]] = defaultdict(list)
     for send in view.history.sends:
         if send.txn is not None:
             found[send.txn].append(send)
@@ -89,7 +89,7 @@ def half_seen(view: View) -> Iterator[Anomaly]:
 
 
 def _half_seen(
-    reader: str, session: int, partition: int, reads: list[Read], parts: list[tuple[str, set[int]]]
+    reader: str, session: int, partition: int, reads: list[ReadRow], parts: list[tuple[str, set[int]]]
 ) -> Iterator[Anomaly]:
     seen = {read.offset for read in reads}
     first, position = reads[0].offset, max(seen)

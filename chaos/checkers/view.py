@@ -11,7 +11,7 @@ from collections import defaultdict
 from functools import cached_property
 
 from chaos.history.history import History
-from chaos.history.tables import COMMITTED, FAIL, OK, UNCOMMITTED, Op, Read, Send, Transaction
+from chaos.history.tables import COMMITTED, FAIL, OK, UNCOMMITTED, OpRow, ReadRow, SendRow, TransactionRow
 
 Place = tuple[int, int]
 """Partition and offset."""
@@ -24,19 +24,19 @@ class View:
     # ---------------------------------------------------------------- calls and values
 
     @cached_property
-    def ops(self) -> dict[int, Op]:
+    def ops(self) -> dict[int, OpRow]:
         return {op.op_id: op for op in self.history.ops}
 
     @cached_property
-    def sends_of(self) -> dict[str, list[Send]]:
+    def sends_of(self) -> dict[str, list[SendRow]]:
         """All attempts to send a value."""
-        found: dict[str, list[Send]] = defaultdict(list)
+        found: dict[str, list[SendRow]] = defaultdict(list)
         for send in self.history.sends:
             found[send.msg_id].append(send)
         return found
 
     @cached_property
-    def transactions(self) -> dict[str, Transaction]:
+    def transactions(self) -> dict[str, TransactionRow]:
         return {one.txn: one for one in self.history.transactions}
 
     def aborted(self, txn: str | None) -> bool:
@@ -50,15 +50,15 @@ class View:
         return one is not None and one.decision == "commit" and one.outcome == OK
 
     @cached_property
-    def acknowledged(self) -> list[Send]:
+    def acknowledged(self) -> list[SendRow]:
         """What the cluster has promised to keep: one row a value."""
-        found: dict[str, Send] = {}
+        found: dict[str, SendRow] = {}
         for send in self.history.sends:
             if send.outcome == OK and (send.txn is None or self.committed(send.txn)):
                 found.setdefault(send.msg_id, send)
         return list(found.values())
 
-    def call_of(self, send: Send) -> Op | None:
+    def call_of(self, send: SendRow) -> OpRow | None:
         """The call that sent it, if that is known to have begun and ended when it says: a batch of Spark's is said to
         have been under way all the time."""
         op = self.ops.get(send.op_id)
@@ -138,9 +138,9 @@ class View:
     # ---------------------------------------------------------------- readers
 
     @cached_property
-    def sessions(self) -> dict[tuple[str, int, int], list[Read]]:
+    def sessions(self) -> dict[tuple[str, int, int], list[ReadRow]]:
         """What one session of a reader was given of one partition, in the order in which it was given."""
-        found: dict[tuple[str, int, int], list[Read]] = defaultdict(list)
+        found: dict[tuple[str, int, int], list[ReadRow]] = defaultdict(list)
         for read in self.history.reads:
             found[read.reader, read.session, read.partition].append(read)
         for reads in found.values():
@@ -148,7 +148,7 @@ class View:
         return found
 
     @cached_property
-    def drained(self) -> list[Read]:
+    def drained(self) -> list[ReadRow]:
         """Read from the beginning to the end when all was over."""
         return [read for read in self.history.reads if (op := self.ops.get(read.op_id)) is not None and op.f == "drain"]
 

@@ -19,7 +19,7 @@ VARIABLE = "CHAOS_CLOCK"
 INJECTED = Path(__file__).resolve().parent / "injected"
 
 
-class Clock:
+class OffsetClock:
     """Of the processes that are started with `environment()`."""
 
     def __init__(self, file: Path) -> None:

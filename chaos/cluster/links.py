@@ -19,7 +19,7 @@ from chaos.proxies import Direction, ProxyServer, Way
 NODES, CLIENTS, ZOOKEEPER = "grpc", "amqp", "zk"
 
 
-class Link(NamedTuple):
+class NetworkLink(NamedTuple):
     source: str  # "1" for node 1, or a class of clients
     destination: str
     protocol: str
@@ -56,7 +56,7 @@ class Links:
     """Of one cluster that was not started yet."""
 
     def __init__(self) -> None:
-        self._table: dict[Link, list[tuple[Way, Direction]]] = {}
+        self._table: dict[NetworkLink, list[tuple[Way, Direction]]] = {}
         self.ways: dict[tuple[str, str, str], Way] = {}  # (who dials, whom, protocol)
 
     def add(self, server: ProxyServer, dials: str, whom: str, protocol: str, upstream: str) -> Way:
@@ -66,19 +66,19 @@ class Links:
     def put(self, way: Way, dials: str, whom: str, protocol: str) -> Way:
         """One that is there already."""
         self.ways[dials, whom, protocol] = way
-        self._table.setdefault(Link(dials, whom, protocol), []).append((way, "upstream"))
-        self._table.setdefault(Link(whom, dials, protocol), []).append((way, "downstream"))
+        self._table.setdefault(NetworkLink(dials, whom, protocol), []).append((way, "upstream"))
+        self._table.setdefault(NetworkLink(whom, dials, protocol), []).append((way, "downstream"))
         return way
 
-    def parts(self, link: Link) -> list[tuple[Way, Direction]]:
+    def parts(self, link: NetworkLink) -> list[tuple[Way, Direction]]:
         return self._table[link]
 
     @property
-    def all(self) -> list[Link]:
+    def all(self) -> list[NetworkLink]:
         return list(self._table)
 
     @contextlib.contextmanager
-    def harmed(self, links: Iterable[Link], harm: Harm = swallow) -> Iterator[None]:
+    def harmed(self, links: Iterable[NetworkLink], harm: Harm = swallow) -> Iterator[None]:
         """All of them, as fast as the proxies take orders; whole again behind the block.
 
         To thaw a stream whose receiver has gone takes Toxiproxy 5 s (it still has bytes to hand on), so orders go to
@@ -97,7 +97,7 @@ class Links:
                 list(hands.map(contextlib.ExitStack.close, stacks))
 
     @contextlib.contextmanager
-    def refused(self, links: Iterable[Link]) -> Iterator[None]:
+    def refused(self, links: Iterable[NetworkLink]) -> Iterator[None]:
         """Connections of these links end, and new ones are refused: that has no direction."""
         ways = {way.name: way for link in links for way, _ in self._table[link]}
         with contextlib.ExitStack() as stack:
@@ -107,27 +107,27 @@ class Links:
 
     # ---------------------------------------------------------------- sets of links
 
-    def between_nodes(self, source: int, destination: int) -> Link:
-        return Link(str(source), str(destination), NODES)
+    def between_nodes(self, source: int, destination: int) -> NetworkLink:
+        return NetworkLink(str(source), str(destination), NODES)
 
-    def across(self, ones: Iterable[int], others: Iterable[int]) -> list[Link]:
+    def across(self, ones: Iterable[int], others: Iterable[int]) -> list[NetworkLink]:
         """Both directions between two sets of nodes."""
         pairs = [(a, b) for a in ones for b in others if a != b]
         return [self.between_nodes(*pair) for pair in pairs] + [self.between_nodes(b, a) for a, b in pairs]
 
-    def into(self, node: int) -> list[Link]:
+    def into(self, node: int) -> list[NetworkLink]:
         """What other nodes say to it."""
         return [link for link in self._table if link.protocol == NODES and link.destination == str(node)]
 
-    def out_of(self, node: int) -> list[Link]:
+    def out_of(self, node: int) -> list[NetworkLink]:
         """What it says to other nodes."""
         return [link for link in self._table if link.protocol == NODES and link.source == str(node)]
 
-    def of_clients(self, node: int) -> list[Link]:
+    def of_clients(self, node: int) -> list[NetworkLink]:
         """Between it and all clients, both directions."""
         return [link for link in self._table if link.protocol == CLIENTS and str(node) in link[:2]]
 
-    def to_zookeeper(self, node: int) -> list[Link]:
+    def to_zookeeper(self, node: int) -> list[NetworkLink]:
         """Between it and every server of ZooKeeper, both directions."""
         return [link for link in self._table if link.protocol == ZOOKEEPER and str(node) in link[:2]]
 

@@ -37,7 +37,7 @@ class NodeFailed(Exception):
 
 
 @dataclass
-class Node:
+class ClusterNode:
     """`defect`: it is started with this deliberate fault (`chaos/defects`)."""
 
     id: int

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from chaos.clock import Clock
+from chaos.clock import OffsetClock
 from chaos.cluster import registrations
 from chaos.cluster.cluster import CLASSES, Cluster
 from chaos.cluster.links import CLIENTS, NODES, ZOOKEEPER
-from chaos.cluster.nodes import Node, NodeFailed, configuration
+from chaos.cluster.nodes import ClusterNode, NodeFailed, configuration
 from chaos.cluster.zookeeper import Ensemble
-from chaos.disk import Disk
+from chaos.disk import FaultyDisk
 from chaos.ports import free_port
 from chaos.proxies import ProxyServer
 from holdfast.client import HoldfastError
@@ -43,15 +43,15 @@ class Shape:
 class ProxiedCluster(Cluster):
     """Each class of clients is behind proxies of its own, with a listener whose address map names them."""
 
-    nodes: dict[int, Node]
+    nodes: dict[int, ClusterNode]
     ending = "the nodes stop, and their disks are read"
 
     def __init__(self, directory: Path, server: ProxyServer, shape: Shape) -> None:
         super().__init__(directory, "chaos")
         self.shape = shape
         self.beginning = f"starting {shape.nodes} nodes"
-        self.disks: dict[int, Disk] = {}
-        self.clocks: dict[int, Clock] = {}
+        self.disks: dict[int, FaultyDisk] = {}
+        self.clocks: dict[int, OffsetClock] = {}
         self.ensemble = Ensemble(self.directory) if shape.with_zookeeper else None
         self.nodes = {number: self._node(number) for number in range(1, shape.nodes + 1)}
         self._addresses = {
@@ -63,19 +63,19 @@ class ProxiedCluster(Cluster):
         for node in self.nodes.values():
             node.config_path.write_text(configuration(self._sections(node)), encoding="utf-8")
 
-    def _node(self, number: int) -> Node:
+    def _node(self, number: int) -> ClusterNode:
         home = self.directory / f"node{number}"
         home.mkdir(parents=True)
         data_dir = home / "data"
         if self.shape.with_disks:
-            self.disks[number] = Disk(home / "disk", home / "side")
+            self.disks[number] = FaultyDisk(home / "disk", home / "side")
             data_dir = self.disks[number].root / "data"
         environment: dict[str, str] = {}
         if self.shape.with_clocks:
-            self.clocks[number] = Clock(home / "clock")
+            self.clocks[number] = OffsetClock(home / "clock")
             environment = self.clocks[number].environment()
         defect = self.shape.defects.get(number, self.shape.defects.get(0, ""))
-        return Node(number, home, data_dir, environment, defect)
+        return ClusterNode(number, home, data_dir, environment, defect)
 
     def _add_links(self, server: ProxyServer) -> None:
         for number in self.nodes:
@@ -87,7 +87,7 @@ class ProxiedCluster(Cluster):
             for who in CLASSES:
                 self.links.add(server, who, str(number), CLIENTS, self._addresses[number, who])
 
-    def _found(self, node: Node) -> dict[str, Any]:
+    def _found(self, node: ClusterNode) -> dict[str, Any]:
         """How it finds the others."""
         if self.ensemble is not None:
             # All read one address of a node there, so there is no way of its own for each pair.
@@ -107,7 +107,7 @@ class ProxiedCluster(Cluster):
         peers = [{"id": peer, "address": reached(peer)} for peer in self.nodes]
         return {"cluster": {"name": self.name, "peers": peers}}
 
-    def _sections(self, node: Node) -> dict[str, Any]:
+    def _sections(self, node: ClusterNode) -> dict[str, Any]:
         listeners: list[dict[str, Any]] = [
             {
                 "name": who,
@@ -201,7 +201,7 @@ class ProxiedCluster(Cluster):
         node.wanted_dead = False
         self.wait_for(lambda: self._has_caught_up(number), f"node {number} to have everything, and to vote")
 
-    def _is_let_in(self, node: Node, others: Iterable[int]) -> bool:
+    def _is_let_in(self, node: ClusterNode, others: Iterable[int]) -> bool:
         """Each of the others is asked by itself, for only one that has met the node can let it in."""
         for other in others:
             with contextlib.suppress(HoldfastError):

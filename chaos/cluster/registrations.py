@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from chaos.history.tables import Registration
+from chaos.history.tables import RegistrationRow
 
 LOOK_EVERY_S = 0.2
 ANSWER_WITHIN_S = 2.0
@@ -29,7 +29,7 @@ def unanswered() -> tuple[type[Exception], ...]:
     return (KazooException, KazooTimeoutError)
 
 
-def look(client: Any, path: str, number: int) -> list[Registration]:
+def look(client: Any, path: str, number: int) -> list[RegistrationRow]:
     """What stands below that path now. Raises `unanswered()`."""
     from kazoo.exceptions import NoNodeError
 
@@ -39,7 +39,7 @@ def look(client: Any, path: str, number: int) -> list[Registration]:
             data, stat = client.get_async(f"{path}/{name}").get(timeout=ANSWER_WITHIN_S)
             told = json.loads(data)
             found.append(
-                Registration(
+                RegistrationRow(
                     number, time.monotonic_ns(), int(name), stat.ephemeralOwner, str(told["token"]), str(told["rpc"])
                 )
             )
@@ -49,7 +49,7 @@ def look(client: Any, path: str, number: int) -> list[Registration]:
 class RegistrationWatch:
     """A thread that looks until `stop`; `note` is given what it sees."""
 
-    def __init__(self, hosts: str, path: str, note: Callable[[list[Registration]], None]) -> None:
+    def __init__(self, hosts: str, path: str, note: Callable[[list[RegistrationRow]], None]) -> None:
         from kazoo.client import KazooClient
         from kazoo.retry import KazooRetry
 

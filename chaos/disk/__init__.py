@@ -4,8 +4,8 @@ Problem: what a program does when its disk fails can be tested only on a disk th
 and nothing shows what was not synced but a machine that loses its power. Here a small library is loaded in front of the
 C library (`LD_PRELOAD`). It stands in for the calls that change files below one directory, and keeps, in a side
 directory, what the platter would hold: the bytes of a file as of the last sync that succeeded, and the names of a
-directory as of its last one. `Disk.lose_power` makes that the truth, once the process is dead, with as much of the rest
-as chance will have it: a disk may have written any of it.
+directory as of its last one. `FaultyDisk.lose_power` makes that the truth, once the process is dead, with as much of
+the rest as chance will have it: a disk may have written any of it.
 
 Rules never broken:
  - what a sync that succeeded covered is there after a loss of power, and nothing is there that was never written;
@@ -22,7 +22,7 @@ What it does not show: writes through a shared mapping, and errors that a device
 names is kept in each directory.
 """
 
-from chaos.disk.disk import Disk, PowerLoss
+from chaos.disk.disk import FaultyDisk, LostWrites
 from chaos.disk.library import NoCompiler, build
 
-__all__ = ["Disk", "NoCompiler", "PowerLoss", "build"]
+__all__ = ["FaultyDisk", "LostWrites", "NoCompiler", "build"]

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from chaos.disk.library import build
-from chaos.disk.names import History, Names
+from chaos.disk.names import NameHistory, Names
 from chaos.disk.orders import Orders
 from chaos.disk.sectors import mixed
 
 
 @dataclass
-class PowerLoss:
+class LostWrites:
     """What a loss of power undid."""
 
     names: int = 0  # changes of names that were not durable
@@ -23,7 +23,7 @@ class PowerLoss:
     kept_sectors: int = 0  # written, although nobody had asked for it yet
 
 
-class Disk:
+class FaultyDisk:
     """`root` is what programs see that are started with `environment()`, one at a time; `side` is the library's.
 
     Nobody else changes what is below `root`, or `format` is called afterwards.
@@ -63,7 +63,7 @@ class Disk:
         if self._mirrors:
             (self._side / "mirror").mkdir()
         (self._side / "log").write_text("")
-        self._history = History()
+        self._history = NameHistory()
         files, directories = self._walk()
         for number, (path, inode) in enumerate(files.items(), 1):
             self._history.inodes[number] = inode
@@ -97,10 +97,10 @@ class Disk:
 
     # ------------------------------------------------------------------------------------------- loss of power
 
-    def lose_power(self, chance: random.Random | None = None) -> PowerLoss:
+    def lose_power(self, chance: random.Random | None = None) -> LostWrites:
         """After the process has been killed. Without chance, all is lost that was not synced."""
         self._catch_up()
-        loss = PowerLoss(names=len(self._history.pending))
+        loss = LostWrites(names=len(self._history.pending))
         names = self._history.after_power_loss(chance)
         rebuilt = self._side / "rebuilt"
         shutil.rmtree(rebuilt, ignore_errors=True)
@@ -113,7 +113,7 @@ class Disk:
         self._replace_by(rebuilt, names)
         return loss
 
-    def _after_power_loss(self, file: int, seen: str | None, chance: random.Random | None, loss: PowerLoss) -> bytes:
+    def _after_power_loss(self, file: int, seen: str | None, chance: random.Random | None, loss: LostWrites) -> bytes:
         platter = self._platter(file).read_bytes() if self._platter(file).exists() else b""
         if seen is None:  # it was unlinked: nothing is known of it any more but what was synced
             return platter

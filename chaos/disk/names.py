@@ -61,7 +61,7 @@ def _parent(path: str) -> str:
 
 
 @dataclass
-class History:
+class NameHistory:
     """`cached`: what the program sees; `durable`: what is certain to be there after a loss of power."""
 
     cached: Names = field(default_factory=Names)

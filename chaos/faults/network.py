@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from chaos.cluster import links
-from chaos.cluster.links import Harm, Link
+from chaos.cluster.links import Harm, NetworkLink
 from chaos.faults.fault import Fault, Scene, named
 from chaos.faults.processes import Whom
 
@@ -20,7 +20,7 @@ differently with each of them."""
 
 
 @contextlib.contextmanager
-def cut(scene: Scene, harmed: list[Link], how: How) -> Iterator[None]:
+def cut(scene: Scene, harmed: list[NetworkLink], how: How) -> Iterator[None]:
     if how == "refuse":
         with scene.cluster.links.refused(harmed):
             yield

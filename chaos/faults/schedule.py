@@ -78,7 +78,7 @@ def _strike(fault: Fault, scene: Scene, recorder: Recorder, healing: contextlib.
     try:
         target = block.__enter__()
     except CannotStrike as error:
-        recorder.fault(tables.Fault(name, kind, str(error), injecting_ns, None, None, None, fault.leaves_majority))
+        recorder.fault(tables.FaultRow(name, kind, str(error), injecting_ns, None, None, None, fault.leaves_majority))
         return
     injected_ns = time.monotonic_ns()
 
@@ -90,7 +90,7 @@ def _strike(fault: Fault, scene: Scene, recorder: Recorder, healing: contextlib.
             healed_ns = time.monotonic_ns()
         finally:
             recorder.fault(
-                tables.Fault(
+                tables.FaultRow(
                     name, kind, target, injecting_ns, injected_ns, healing_ns, healed_ns, fault.leaves_majority
                 )
             )  # fmt: skip

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from chaos.history.history import History
-from chaos.history.tables import OK, Op, Read, Send
+from chaos.history.tables import OK, OpRow, ReadRow, SendRow
 
 
 def write(history: History, path: Path) -> int:
@@ -42,33 +42,33 @@ def lines(history: History) -> Iterator[str]:
 class _Told:
     def __init__(self, history: History) -> None:
         self._numbers = {name: number for number, name in enumerate(dict.fromkeys(s.msg_id for s in history.sends))}
-        self._sends: dict[int, list[Send]] = defaultdict(list)
-        self._of_transaction: dict[str, list[Send]] = defaultdict(list)
+        self._sends: dict[int, list[SendRow]] = defaultdict(list)
+        self._of_transaction: dict[str, list[SendRow]] = defaultdict(list)
         for send in history.sends:
             if send.txn is None:
                 self._sends[send.op_id].append(send)
             else:
                 self._of_transaction[send.txn].append(send)
-        self._reads: dict[int, list[Read]] = defaultdict(list)
+        self._reads: dict[int, list[ReadRow]] = defaultdict(list)
         for read in history.reads:
             self._reads[read.op_id].append(read)
         for one in history.transactions:
             self._sends[one.op_id] = self._of_transaction[one.txn]
 
-    def f(self, op: Op) -> str | None:
+    def f(self, op: OpRow) -> str | None:
         if op.f in ("poll", "drain"):
             return "poll"
         if op.f == "txn-commit" and self._sends[op.op_id]:
             return "txn"
         return "send" if op.f == "produce" and self._sends[op.op_id] else None
 
-    def invoked(self, op: Op) -> str:
+    def invoked(self, op: OpRow) -> str:
         if op.f in ("poll", "drain"):
             return "[[:poll]]"
         told = (f"[:send {send.partition} {self._number(send.msg_id)}]" for send in self._sends[op.op_id])
         return "[" + " ".join(told) + "]"
 
-    def completed(self, op: Op) -> str:
+    def completed(self, op: OpRow) -> str:
         if op.f not in ("poll", "drain"):
             told = (
                 f"[:send {send.partition} [{_place(send.offset)} {self._number(send.msg_id)}]]"

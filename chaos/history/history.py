@@ -10,41 +10,41 @@ from typing import Any, get_args, get_type_hints
 from chaos.history.tables import (
     ADDED_LATER,
     TABLES,
-    Commit,
-    Complaint,
-    Fault,
-    Input,
-    Leader,
-    Moment,
-    Op,
-    Owner,
-    Read,
-    Register,
-    Registration,
-    ReplicaDump,
-    Send,
-    Transaction,
-    Watermark,
+    CommitRow,
+    ComplaintRow,
+    FaultRow,
+    InputRow,
+    LeaderRow,
+    MomentRow,
+    OpRow,
+    OwnerRow,
+    ReadRow,
+    RegisterRow,
+    RegistrationRow,
+    ReplicaDumpRow,
+    SendRow,
+    TransactionRow,
+    WatermarkRow,
 )
 
 
 @dataclass
 class History:
-    ops: list[Op] = field(default_factory=list)
-    sends: list[Send] = field(default_factory=list)
-    reads: list[Read] = field(default_factory=list)
-    commits: list[Commit] = field(default_factory=list)
-    owners: list[Owner] = field(default_factory=list)
-    replica_dump: list[ReplicaDump] = field(default_factory=list)
-    faults: list[Fault] = field(default_factory=list)
-    transactions: list[Transaction] = field(default_factory=list)
-    inputs: list[Input] = field(default_factory=list)
-    watermarks: list[Watermark] = field(default_factory=list)
-    leaders: list[Leader] = field(default_factory=list)
-    complaints: list[Complaint] = field(default_factory=list)
-    moments: list[Moment] = field(default_factory=list)
-    registrations: list[Registration] = field(default_factory=list)
-    registers: list[Register] = field(default_factory=list)
+    ops: list[OpRow] = field(default_factory=list)
+    sends: list[SendRow] = field(default_factory=list)
+    reads: list[ReadRow] = field(default_factory=list)
+    commits: list[CommitRow] = field(default_factory=list)
+    owners: list[OwnerRow] = field(default_factory=list)
+    replica_dump: list[ReplicaDumpRow] = field(default_factory=list)
+    faults: list[FaultRow] = field(default_factory=list)
+    transactions: list[TransactionRow] = field(default_factory=list)
+    inputs: list[InputRow] = field(default_factory=list)
+    watermarks: list[WatermarkRow] = field(default_factory=list)
+    leaders: list[LeaderRow] = field(default_factory=list)
+    complaints: list[ComplaintRow] = field(default_factory=list)
+    moments: list[MomentRow] = field(default_factory=list)
+    registrations: list[RegistrationRow] = field(default_factory=list)
+    registers: list[RegisterRow] = field(default_factory=list)
 
     def rows(self, table: str) -> list[Any]:
         found: list[Any] = getattr(self, table)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from chaos.history.history import History
-from chaos.history.tables import FAIL, INFO, OK, Moment
+from chaos.history.tables import FAIL, INFO, OK, MomentRow
 
 CHANGED_IN_COMMIT = "a leader changed while a commit was being decided"
 ANSWER_LOST = "an event was stored whose answer got lost"
@@ -24,8 +24,8 @@ ROLLED_BACK = "a transaction was rolled back on purpose"
 NEW_SESSION = "a reader went on in a new session"
 
 
-def moments(history: History) -> list[Moment]:
-    return [Moment(name, count(history)) for name, count in COUNTS.items()]
+def moments(history: History) -> list[MomentRow]:
+    return [MomentRow(name, count(history)) for name, count in COUNTS.items()]
 
 
 def _changed_in_commit(history: History) -> int:

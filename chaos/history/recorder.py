@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from chaos.history.history import History
 from chaos.history.moments import moments
-from chaos.history.tables import INFO, OK, Fault, Op
+from chaos.history.tables import INFO, OK, FaultRow, OpRow
 
 
 @dataclass(slots=True)
@@ -43,19 +43,19 @@ class Recorder:
         self._under_way[call.op_id] = call
         return call
 
-    def end(self, call: Call, outcome: str = OK, error: BaseException | str | None = None) -> Op:
+    def end(self, call: Call, outcome: str = OK, error: BaseException | str | None = None) -> OpRow:
         del self._under_way[call.op_id]
         row = self._row(call, outcome, time.monotonic_ns(), error)
         self.history.ops.append(row)
         return row
 
-    def _row(self, call: Call, outcome: str, t_end_ns: int | None, error: BaseException | str | None) -> Op:
+    def _row(self, call: Call, outcome: str, t_end_ns: int | None, error: BaseException | str | None) -> OpRow:
         text = f"{type(error).__name__}: {error}" if isinstance(error, BaseException) else error
-        return Op(
+        return OpRow(
             call.op_id, call.process, call.node, call.f, outcome, call.t_inv_ns, t_end_ns, text, None, call.deadline_ns
         )
 
-    def fault(self, fault: Fault) -> None:
+    def fault(self, fault: FaultRow) -> None:
         self.history.faults.append(fault)
 
     # ---------------------------------------------------------------- the end

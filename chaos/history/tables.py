@@ -13,7 +13,7 @@ LEADER_OF = "leader of "
 """Registers of this name, followed by a partition: nobody writes them but by leading."""
 
 
-class Op(NamedTuple):
+class OpRow(NamedTuple):
     """One call of one process. `f`: produce, poll, drain, commit, latest, txn-commit, txn-abort, alter, describe."""
 
     op_id: int
@@ -28,7 +28,7 @@ class Op(NamedTuple):
     deadline_ns: int | None = None  # by when it had promised to end
 
 
-class Send(NamedTuple):
+class SendRow(NamedTuple):
     """One value that a call sent. A value that is sent again has a row for each attempt."""
 
     op_id: int
@@ -42,7 +42,7 @@ class Send(NamedTuple):
     offset: int | None
 
 
-class Read(NamedTuple):
+class ReadRow(NamedTuple):
     """One value that a call returned. `pos` counts within a session, which is one connection's worth of reading."""
 
     op_id: int
@@ -59,7 +59,7 @@ class Read(NamedTuple):
     node: int | None
 
 
-class Commit(NamedTuple):
+class CommitRow(NamedTuple):
     """A position that a member of a group had committed; `txn`: under that transaction."""
 
     op_id: int
@@ -71,7 +71,7 @@ class Commit(NamedTuple):
     txn: str | None = None
 
 
-class Owner(NamedTuple):
+class OwnerRow(NamedTuple):
     """A claim on a partition. `t_close_ns` None: to the end of the run."""
 
     group: str
@@ -82,7 +82,7 @@ class Owner(NamedTuple):
     t_close_ns: int | None
 
 
-class ReplicaDump(NamedTuple):
+class ReplicaDumpRow(NamedTuple):
     """One event as it lies in the store of one node, read after the node was stopped."""
 
     node: int
@@ -93,7 +93,7 @@ class ReplicaDump(NamedTuple):
     crc: int
 
 
-class Fault(NamedTuple):
+class FaultRow(NamedTuple):
     """One thing that was done to the cluster. `leaves_majority`: by its nature, whoever was struck."""
 
     id: str
@@ -106,7 +106,7 @@ class Fault(NamedTuple):
     leaves_majority: bool = True
 
 
-class Transaction(NamedTuple):
+class TransactionRow(NamedTuple):
     """`decision`: what its process asked for. `outcome` ok: that is what was done; fail: the opposite; info: nobody
     knows. `op_id`: the call that decided."""
 
@@ -118,7 +118,7 @@ class Transaction(NamedTuple):
     t_begin_ns: int
 
 
-class Input(NamedTuple):
+class InputRow(NamedTuple):
     """A value that a transaction took from a log, and the value that it made of it."""
 
     txn: str
@@ -128,7 +128,7 @@ class Input(NamedTuple):
     source_msg_id: str
 
 
-class Watermark(NamedTuple):
+class WatermarkRow(NamedTuple):
     """How far a partition reaches, as a node said that a majority has confirmed. Offsets are of the next event."""
 
     op_id: int
@@ -139,7 +139,7 @@ class Watermark(NamedTuple):
     stable: int | None
 
 
-class Leader(NamedTuple):
+class LeaderRow(NamedTuple):
     """A node said in its log that it leads. `partition` None: of the metadata or of a coordinator."""
 
     group_id: int
@@ -149,7 +149,7 @@ class Leader(NamedTuple):
     t_ns: int
 
 
-class Complaint(NamedTuple):
+class ComplaintRow(NamedTuple):
     """A node ended by itself, or wrote of a bug of its own to its log."""
 
     node: int
@@ -157,7 +157,7 @@ class Complaint(NamedTuple):
     text: str
 
 
-class Register(NamedTuple):
+class RegisterRow(NamedTuple):
     """A small thing that the cluster says of itself, as one call has written or read it. Each write has a value of its
     own. The times are those of the call: whoever judges registers needs no other table of calls."""
 
@@ -170,7 +170,7 @@ class Register(NamedTuple):
     t_end_ns: int | None
 
 
-class Registration(NamedTuple):
+class RegistrationRow(NamedTuple):
     """A node as one look into ZooKeeper has found it. `token`: of its data directory; `rpc`: where it says that other
     nodes reach it."""
 
@@ -182,7 +182,7 @@ class Registration(NamedTuple):
     rpc: str
 
 
-class Moment(NamedTuple):
+class MomentRow(NamedTuple):
     """Something rare that a run hopes for happened, so often."""
 
     name: str
@@ -190,21 +190,21 @@ class Moment(NamedTuple):
 
 
 TABLES: Final[dict[str, type[tuple[Any, ...]]]] = {
-    "ops": Op,
-    "sends": Send,
-    "reads": Read,
-    "commits": Commit,
-    "owners": Owner,
-    "replica_dump": ReplicaDump,
-    "faults": Fault,
-    "transactions": Transaction,
-    "inputs": Input,
-    "watermarks": Watermark,
-    "leaders": Leader,
-    "complaints": Complaint,
-    "moments": Moment,
-    "registrations": Registration,
-    "registers": Register,
+    "ops": OpRow,
+    "sends": SendRow,
+    "reads": ReadRow,
+    "commits": CommitRow,
+    "owners": OwnerRow,
+    "replica_dump": ReplicaDumpRow,
+    "faults": FaultRow,
+    "transactions": TransactionRow,
+    "inputs": InputRow,
+    "watermarks": WatermarkRow,
+    "leaders": LeaderRow,
+    "complaints": ComplaintRow,
+    "moments": MomentRow,
+    "registrations": RegistrationRow,
+    "registers": RegisterRow,
 }
 ADDED_LATER: Final = frozenset({"registrations", "registers"})
 """Tables that histories of earlier versions do not have."""

@@ -16,7 +16,7 @@ DAMAGED = "?"
 _CRC_DIGITS = 8
 
 
-class Value(NamedTuple):
+class DecodedValue(NamedTuple):
     msg_id: str
     partition: int  # -1: the bytes do not say
     crc_ok: bool
@@ -30,13 +30,13 @@ def body_of(msg_id: str, partition: int, size_bytes: int = 0) -> bytes:
     return body + f"{crc32c(body):0{_CRC_DIGITS}x}".encode()
 
 
-def read_value(body: bytes) -> Value:
+def read_value(body: bytes) -> DecodedValue:
     content, told = body[:-_CRC_DIGITS], body[-_CRC_DIGITS:]
     crc = crc32c(content)
     intact = f"{crc:0{_CRC_DIGITS}x}".encode() == told
     name, _, rest = content.decode("latin-1").partition(" ")
     partition = rest.partition(" ")[0]
-    return Value(name or DAMAGED, int(partition) if partition.isdecimal() else -1, intact, crc32c(body))
+    return DecodedValue(name or DAMAGED, int(partition) if partition.isdecimal() else -1, intact, crc32c(body))
 
 
 def writer_of(msg_id: str) -> str:

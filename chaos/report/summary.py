@@ -10,8 +10,8 @@ from typing import Any
 
 from chaos.checkers.all import Judgement
 from chaos.history.history import History
-from chaos.history.tables import OK, Op
-from chaos.run import Run
+from chaos.history.tables import OK, OpRow
+from chaos.run import ChaosRun
 
 POINTS = 3000
 """Of single calls that the page draws."""
@@ -21,7 +21,7 @@ LOG_LINES = 400
 _S = 1e9
 
 
-def summarise(run: Run) -> dict[str, Any]:
+def summarise(run: ChaosRun) -> dict[str, Any]:
     history, begun_ns = run.history, run.begun_ns
     return {
         **run.facts,
@@ -50,7 +50,7 @@ def summarise(run: Run) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def write(run: Run) -> Path:
+def write(run: ChaosRun) -> Path:
     path = run.directory / "report.json"
     path.write_text(json.dumps(summarise(run), indent=1, ensure_ascii=False), encoding="utf-8")
     return path
@@ -89,7 +89,7 @@ def _proofs(judgement: Judgement, history: History, begun_ns: int) -> dict[str, 
     }
 
 
-def _told(op: Op, begun_ns: int) -> str:
+def _told(op: OpRow, begun_ns: int) -> str:
     until = "never ended" if op.t_end_ns is None else f"to {_s(op.t_end_ns, begun_ns)} s"
     error = f" ({op.error})" if op.error else ""
     return f"call {op.op_id}: {op.process} {op.f}, {op.type}{error}, {_s(op.t_inv_ns, begun_ns)} s {until};"

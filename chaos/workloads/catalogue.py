@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 from chaos.history import moments
 from chaos.history.tables import UNCOMMITTED
 from chaos.workloads import spark
-from chaos.workloads.group_members import GroupMember
+from chaos.workloads.group_members import ConsumerMember
 from chaos.workloads.operators import Operator
 from chaos.workloads.producers import BatchProducer, EventProducer
 from chaos.workloads.readers import TailReader, Watcher
@@ -27,7 +27,7 @@ LONG_S = 120.0
 """A run of so long has no excuse for what did not happen in it."""
 
 
-class Client(Protocol):
+class ClientTask(Protocol):
     """Somebody at work until the world is over."""
 
     def run(self) -> Coroutine[Any, Any, None]: ...
@@ -41,7 +41,7 @@ class Workload:
     be here, or nothing; `needs_own_nodes`: why it needs nodes that the run has started, or nothing."""
 
     title: str
-    cast: Callable[[World], Sequence[Client]]
+    cast: Callable[[World], Sequence[ClientTask]]
     needed: tuple[str, ...] = ()
     logs: int = 1
     hopes: tuple[str, ...] = ()
@@ -54,12 +54,12 @@ class Workload:
         return self.hopes if seconds >= LONG_S else ()
 
 
-def _produce_and_drain(world: World) -> list[Client]:
+def _produce_and_drain(world: World) -> list[ClientTask]:
     producers = [EventProducer(world, world.log, f"p{one}", one) for one in world.log.own]
     return [*producers, *_readers(world), *_operators(world)]
 
 
-def _idempotent_with_retries(world: World) -> list[Client]:
+def _idempotent_with_retries(world: World) -> list[ClientTask]:
     """Two producers in each partition, so that they are each other's neighbours."""
     producers = [
         BatchProducer(world, world.log, f"b{number}", number % world.log.partitions, 1000 + number)
@@ -68,13 +68,13 @@ def _idempotent_with_retries(world: World) -> list[Client]:
     return [*producers, *_readers(world)]
 
 
-def _groups(world: World) -> list[Client]:
+def _groups(world: World) -> list[ClientTask]:
     producers = [EventProducer(world, world.log, f"p{one}", one) for one in world.log.own]
-    members = [GroupMember(world, world.log, "g", f"m{number}") for number in range(1, 4)]
+    members = [ConsumerMember(world, world.log, "g", f"m{number}") for number in range(1, 4)]
     return [*producers, *members, *_watchers(world, world.log)]
 
 
-def _transactions(world: World) -> list[Client]:
+def _transactions(world: World) -> list[ClientTask]:
     source, target = world.logs
     return [
         *(EventProducer(world, source, f"p{one}", one) for one in source.own),
@@ -86,7 +86,7 @@ def _transactions(world: World) -> list[Client]:
     ]
 
 
-def _spark(world: World) -> list[Client]:
+def _spark(world: World) -> list[ClientTask]:
     source, target = world.logs
     return [
         *(EventProducer(world, source, f"p{one}", one) for one in source.own),
@@ -97,18 +97,18 @@ def _spark(world: World) -> list[Client]:
     ]
 
 
-def _readers(world: World) -> list[Client]:
+def _readers(world: World) -> list[ClientTask]:
     tails = [TailReader(world, world.log, f"tail-{number}") for number in (1, 2)]
     return [*tails, *_watchers(world, world.log)]
 
 
-def _operators(world: World) -> list[Client]:
+def _operators(world: World) -> list[ClientTask]:
     """At the first nodes: of more, the ends of calls lie so close together that they say less of each other."""
     count = min(OPERATORS, len(world.servers["consumers"]))
     return [Operator(world, world.log, node, node) for node in range(1, count + 1)]
 
 
-def _watchers(world: World, log: LogName) -> list[Client]:
+def _watchers(world: World, log: LogName) -> list[ClientTask]:
     return [Watcher(world, log, node) for node in range(1, len(world.servers["consumers"]) + 1)]
 
 

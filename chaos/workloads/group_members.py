@@ -11,7 +11,7 @@ import asyncio
 import itertools
 from collections.abc import Awaitable
 
-from chaos.history.tables import FAIL, INFO, Commit
+from chaos.history.tables import FAIL, INFO, CommitRow
 from chaos.workloads.readers import PATIENCE_S, POLL_ENDS_S, POLL_S, Notes
 from chaos.workloads.world import CLIENT_ERRORS, LogName, World
 from holdfast.client import AdminClient, AdminError, ConsumerClient, ConsumerOptions, OwnershipLostError, Start
@@ -29,7 +29,7 @@ AT_ONCE = 50
 NOT_OWNER = "not-owner"
 
 
-class GroupMember:
+class ConsumerMember:
     def __init__(self, world: World, log: LogName, group: str, name: str) -> None:
         self._world, self._log, self._group, self._name = world, log, group, name
         self._crash = world.can_crash()
@@ -140,5 +140,5 @@ class GroupMember:
 
     def _note(self, op_id: int, member: str, event: ReceivedEvent, claim: int) -> None:
         self._world.recorder.history.commits.append(
-            Commit(op_id, self._group, member, claim, self._log.told(event.partition), int(event.offset, 16))
+            CommitRow(op_id, self._group, member, claim, self._log.told(event.partition), int(event.offset, 16))
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 
-from chaos.history.tables import INFO, INITIAL, LEADER_OF, OK, READ, WRITE, Register
+from chaos.history.tables import INFO, INITIAL, LEADER_OF, OK, READ, WRITE, RegisterRow
 from chaos.workloads.world import CLIENT_ERRORS, LogName, World
 from holdfast.client import AdminClient
 
@@ -71,4 +71,6 @@ class Operator:
     def _note(
         self, op_id: int, register: str, f: str, value: int | None, outcome: str, t_inv_ns: int, t_end_ns: int | None
     ) -> None:
-        self._world.recorder.history.registers.append(Register(op_id, register, f, value, outcome, t_inv_ns, t_end_ns))
+        self._world.recorder.history.registers.append(
+            RegisterRow(op_id, register, f, value, outcome, t_inv_ns, t_end_ns)
+        )

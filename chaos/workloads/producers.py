@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Sequence
 
 from chaos.history.recorder import Call
-from chaos.history.tables import OK, Send
+from chaos.history.tables import OK, SendRow
 from chaos.history.values import body_of
 from chaos.workloads.world import CLIENT_ERRORS, LogName, World, outcome_of
 from holdfast.client import (
@@ -78,7 +78,9 @@ class EventProducer:
             delivery = sent[0] if sent else None
             seq = delivery.sequence_number if delivery is not None else None
             offset = delivery.offset if delivery is not None else None
-            recorder.history.sends.append(Send(call.op_id, msg_id, partition, identity, 0, seq, None, outcome, offset))
+            recorder.history.sends.append(
+                SendRow(call.op_id, msg_id, partition, identity, 0, seq, None, outcome, offset)
+            )
             recorder.end(call, outcome, error)
 
         body = body_of(msg_id, partition, BODY_BYTES)
@@ -87,7 +89,7 @@ class EventProducer:
         except HoldfastError as error:
             recorder.end(call, outcome_of(error), error)
             recorder.history.sends.append(
-                Send(call.op_id, msg_id, partition, identity, 0, None, None, outcome_of(error), None)
+                SendRow(call.op_id, msg_id, partition, identity, 0, None, None, outcome_of(error), None)
             )
             raise
 
@@ -170,7 +172,7 @@ class BatchProducer:
     ) -> None:
         partition = self._log.told(self._partition)
         self._world.recorder.history.sends += [
-            Send(
+            SendRow(
                 call.op_id, msg_id, partition, self._name, epoch,
                 None if seq is None else seq + place, None, outcome, None if offset is None else offset + place,
             )

@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 
 from chaos.history.recorder import Recorder
-from chaos.history.tables import COMMITTED, INFO, OK, Read, Watermark
+from chaos.history.tables import COMMITTED, INFO, OK, ReadRow, WatermarkRow
 from chaos.history.values import read_value
 from chaos.workloads.world import CLIENT_ERRORS, LogName, World
 from holdfast.client import (
@@ -49,7 +49,7 @@ class Notes:
         """The names of the values."""
         values = [read_value(event.body) for event in events]
         self._recorder.history.reads += [
-            Read(
+            ReadRow(
                 op_id, value.msg_id, value.crc_ok, self._log.told(event.partition), int(event.offset, 16), self._reader,
                 self._session, group, generation, self._isolation, next(self._pos), node,
             )
@@ -159,11 +159,11 @@ class Watcher:
         ]
 
 
-def _watermark(op_id: int, process: str, log: LogName, info: PartitionInfo) -> Watermark:
+def _watermark(op_id: int, process: str, log: LogName, info: PartitionInfo) -> WatermarkRow:
     latest = 0 if info.latest_offset is None else int(info.latest_offset, 16) + 1
     earliest = 0 if info.earliest_offset is None else int(info.earliest_offset, 16)
     stable = None if info.stable_offset is None else int(info.stable_offset, 16)
-    return Watermark(op_id, process, log.told(info.partition), earliest, latest, stable)
+    return WatermarkRow(op_id, process, log.told(info.partition), earliest, latest, stable)
 
 
 async def drain(recorder: Recorder, log: LogName, node: int, server: str, security: Security) -> None:

@@ -22,7 +22,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from chaos import processes
-from chaos.history.tables import INFO, OK, Commit, Complaint, Input, Send, Transaction
+from chaos.history.tables import INFO, OK, CommitRow, ComplaintRow, InputRow, SendRow, TransactionRow
 from chaos.history.values import read_value
 from chaos.workloads.readers import DRAIN_S
 from chaos.workloads.spark_batches import CHECKPOINT, FINISH, Batch, batches, is_in_a_batch, made_of, place_of
@@ -92,7 +92,7 @@ class SparkQuery:
                 self._give_up_s = time.monotonic() + FINISHES_WITHIN_S
             if time.monotonic() > self._give_up_s:
                 text = f"the query of Spark had not come to its end {FINISHES_WITHIN_S:g} s after the last fault"
-                self._world.recorder.history.complaints.append(Complaint(0, time.monotonic_ns(), text))
+                self._world.recorder.history.complaints.append(ComplaintRow(0, time.monotonic_ns(), text))
                 return True
             if self._crash.is_set() and is_in_a_batch(self._directory / CHECKPOINT, begun_s):
                 self._crash.clear()
@@ -136,16 +136,16 @@ class SparkQuery:
         call = recorder.begin(self._name, "txn-commit")
         call.t_inv_ns = self._begun_ns
         recorder.end(call, outcome)
-        history.transactions.append(Transaction(txn, self._name, call.op_id, "commit", outcome, self._begun_ns))
+        history.transactions.append(TransactionRow(txn, self._name, call.op_id, "commit", outcome, self._begun_ns))
         for (partition, offset), value in values.items():
             if not batch.has(partition, offset):
                 continue
             output = made_of(self._name, value)
             place = self._target.told(place_of(output, self._target.partitions))
-            history.sends.append(Send(call.op_id, output, place, self._name, None, None, txn, outcome, None))
-            history.inputs.append(Input(txn, output, self._source.told(partition), offset, value))
+            history.sends.append(SendRow(call.op_id, output, place, self._name, None, None, txn, outcome, None))
+            history.inputs.append(InputRow(txn, output, self._source.told(partition), offset, value))
         for partition, end in batch.end.items():
             if end > batch.begin.get(partition, 0):
                 history.commits.append(
-                    Commit(call.op_id, GROUP, self._name, 1, self._source.told(partition), end - 1, txn)
+                    CommitRow(call.op_id, GROUP, self._name, 1, self._source.told(partition), end - 1, txn)
                 )

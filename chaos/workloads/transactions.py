@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
-from chaos.history.tables import FAIL, INFO, OK, Commit, Input, Send, Transaction
+from chaos.history.tables import FAIL, INFO, OK, CommitRow, InputRow, SendRow, TransactionRow
 from chaos.history.values import body_of, read_value
 from chaos.workloads.group_members import STANDS_STILL_S
 from chaos.workloads.producers import BODY_BYTES
@@ -61,7 +61,7 @@ class _Teller:
             raise
         finally:
             recorder.history.sends += [
-                Send(call.op_id, value, told, self.name, None, None, self.txn, outcome, None) for value in values
+                SendRow(call.op_id, value, told, self.name, None, None, self.txn, outcome, None) for value in values
             ]
             recorder.end(call, outcome, why)
 
@@ -82,7 +82,7 @@ class _Teller:
         finally:
             recorder.end(call, outcome, why)
             recorder.history.transactions.append(
-                Transaction(self.txn, self.name, call.op_id, decision, outcome, self._begun_ns)
+                TransactionRow(self.txn, self.name, call.op_id, decision, outcome, self._begun_ns)
             )
 
     def given_up(self, why: BaseException) -> None:
@@ -90,7 +90,7 @@ class _Teller:
         call = self.world.recorder.begin(self.name, "txn-abort", within_s=CALL_S)
         self.world.recorder.end(call, OK, why)
         self.world.recorder.history.transactions.append(
-            Transaction(self.txn, self.name, call.op_id, "abort", OK, self._begun_ns)
+            TransactionRow(self.txn, self.name, call.op_id, "abort", OK, self._begun_ns)
         )
 
     async def whole(self, transaction: client.Transaction, work: Coroutine[Any, Any, None], decision: str) -> None:
@@ -226,7 +226,7 @@ class Worker:
 
         async def work() -> None:
             history.inputs.extend(
-                Input(teller.txn, output, place, int(event.offset, 16), source) for event, source, output in outputs
+                InputRow(teller.txn, output, place, int(event.offset, 16), source) for event, source, output in outputs
             )
             count = self._target.partitions
             for partition in self._target.own:
@@ -245,6 +245,6 @@ class Worker:
             told = history.transactions[-1] if history.transactions else None
             if told is not None and told.txn == teller.txn and told.decision == "commit" and told.outcome != FAIL:
                 history.commits.append(
-                    Commit(told.op_id, self._group, teller.name, claim, place, int(events[-1].offset, 16), told.txn)
+                    CommitRow(told.op_id, self._group, teller.name, claim, place, int(events[-1].offset, 16), told.txn)
                 )
         return decision == "commit"

@@ -8,15 +8,15 @@ from functools import reduce
 from pyspark.sql import DataFrame
 
 from pipeline.checks import groups, log, nodes, readers, sequence, transactions
-from pipeline.checks.check import Check, History
+from pipeline.checks.check import Check, HistoryFrames
 
 CHECKS: tuple[Check, ...] = (*log.CHECKS, *sequence.CHECKS, readers.ORDER)
-"""Of any `History`."""
+"""Of any `HistoryFrames`."""
 
 OF_RUNS: tuple[Check, ...] = (*CHECKS, *readers.CHECKS, *groups.CHECKS, *transactions.CHECKS, *nodes.CHECKS)
 """Of a `Recorded` one."""
 
 
-def anomalies(history: History, checks: Sequence[Check] = CHECKS) -> DataFrame:
+def anomalies(history: HistoryFrames, checks: Sequence[Check] = CHECKS) -> DataFrame:
     """Of all of these."""
     return reduce(DataFrame.unionByName, [check.find(history) for check in checks])

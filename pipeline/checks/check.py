@@ -1,7 +1,7 @@
 """What a check takes and gives; what all of them stand on.
 
-Each check takes a `History` and gives a DataFrame of anomalies with the columns of ANOMALY; an empty one: nothing is
-wrong. None of them collects anything: windows and joins by partition, producer, group or value, so that they work on
+Each check takes a `HistoryFrames` and gives a DataFrame of anomalies with the columns of ANOMALY; an empty one: nothing
+is wrong. None of them collects anything: windows and joins by partition, producer, group or value, so that they work on
 hundreds of millions of rows. Reading files is the business of `pipeline.audit`; a program that has DataFrames calls
 them itself.
 
@@ -25,7 +25,7 @@ PLACE = ("msg_id", "partition", "offset")
 
 
 @dataclass(frozen=True)
-class History:
+class HistoryFrames:
     """`msg_id` names a value; no two values that are sent have the same one. Partitions are texts.
 
     sends         a row for each attempt: op_id, msg_id, partition, producer, epoch, seq, txn, outcome (ok, it was
@@ -67,7 +67,7 @@ class History:
 
 
 @dataclass(frozen=True)
-class Recorded(History):
+class Recorded(HistoryFrames):
     """A whole run of the chaos suite: its other tables, as `chaos/history/tables.py` says. `sends` and `reads` have the
     times of their calls; `stored` is what was read and what lay on disks.
 
@@ -101,7 +101,7 @@ class Check:
     of_log: bool = False
 
 
-H = TypeVar("H", bound=History)
+H = TypeVar("H", bound=HistoryFrames)
 
 
 def once(work_out: Callable[[H], DataFrame]) -> Callable[[H], DataFrame]:

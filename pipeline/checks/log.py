@@ -5,13 +5,13 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from pipeline.checks.check import PLACE, Check, History, anomalies, of_these, once
+from pipeline.checks.check import PLACE, Check, HistoryFrames, anomalies, of_these, once
 
 # ---------------------------------------------------------------- what was promised
 
 
 @once
-def acknowledged(history: History) -> DataFrame:
+def acknowledged(history: HistoryFrames) -> DataFrame:
     """What the cluster has promised to keep, in partitions that were read whole: one row for each value. `stands_at`:
     its offset; null, it is nowhere in the log. `stands_in`: the partition of that."""
     columns = "msg_id", "partition", "producer", "txn", "offset", "t_end_ns"
@@ -23,7 +23,7 @@ def acknowledged(history: History) -> DataFrame:
     return kept.join(first_places(history).select("msg_id", *stands), "msg_id", "left")
 
 
-def lost(history: History) -> DataFrame:
+def lost(history: HistoryFrames) -> DataFrame:
     """Acknowledged, and nowhere in the log."""
     gone = acknowledged(history).where("stands_at IS NULL")
     found = anomalies(gone, "lost", f.concat(f.lit("acknowledged to "), "producer", f.lit(", and not in the log")))
@@ -31,13 +31,13 @@ def lost(history: History) -> DataFrame:
 
 
 @once
-def first_places(history: History) -> DataFrame:
+def first_places(history: HistoryFrames) -> DataFrame:
     """msg_id, partition, offset: where each value is stored; the earlier place, should it be there twice."""
     place = f.min(f.struct("partition", "offset")).alias("place")
     return history.stored.groupBy("msg_id").agg(place).select("msg_id", "place.*")
 
 
-def _short_drains(history: History) -> DataFrame:
+def _short_drains(history: HistoryFrames) -> DataFrame:
     """Who read all of it from one node came not as far as others were acknowledged: that node has another log."""
     kept = acknowledged(history).where("stands_at IS NOT NULL")
     ends = kept.groupBy(f.col("stands_in").alias("partition")).agg(f.max("stands_at").alias("acknowledged_to"))
@@ -47,13 +47,13 @@ def _short_drains(history: History) -> DataFrame:
     return anomalies(short, "lost", what)
 
 
-def _never_counted(history: History) -> DataFrame:
+def _never_counted(history: HistoryFrames) -> DataFrame:
     """What readers might have been given wrongly, if there were readers."""
     refused = history.sends.where("outcome = 'fail'").select("msg_id")
     return refused.union(history.undone).crossJoin(history.reads.limit(1).select("reader"))
 
 
-def rolled_back(history: History) -> DataFrame:
+def rolled_back(history: HistoryFrames) -> DataFrame:
     """Given to a reader of committed events, though it was refused, or its transaction was rolled back."""
     of_undone = history.sends.join(history.undone, "txn", "left_semi").select("msg_id")
     refused = history.sends.groupBy("msg_id").agg(f.bool_and(f.col("outcome") == "fail").alias("refused"))
@@ -62,7 +62,7 @@ def rolled_back(history: History) -> DataFrame:
     return anomalies(read, "rolled-back", f.concat(f.lit("given to "), "reader", f.lit(", and it never counted")))
 
 
-def never_sent(history: History) -> DataFrame:
+def never_sent(history: HistoryFrames) -> DataFrame:
     """In the log, and sent by nobody, or to another partition, or with other bytes."""
     stored = history.stored.select(*PLACE).crossJoin(history.sends.limit(1).select(f.lit(True).alias("known")))
     sent = history.sends.select("msg_id", "partition").distinct()
@@ -76,14 +76,14 @@ def never_sent(history: History) -> DataFrame:
 
 
 @once
-def _places(history: History) -> DataFrame:
+def _places(history: HistoryFrames) -> DataFrame:
     """Where values stand, by what was read and by what producers were told; what was captured twice has two rows."""
     stored = history.stored.select(*PLACE)
     told = history.sends.where("offset IS NOT NULL").select(*PLACE).distinct()
     return stored.unionByName(told.join(stored, list(PLACE), "left_anti"))
 
 
-def duplicates(history: History) -> DataFrame:
+def duplicates(history: HistoryFrames) -> DataFrame:
     """A value in more than one place, or captured more than once."""
     places = _places(history)
     several = places.groupBy("msg_id").agg(f.count("*").alias("places")).where("places > 1")
@@ -96,7 +96,7 @@ def duplicates(history: History) -> DataFrame:
     return anomalies(found, "duplicate", f.concat(f.lit("is there "), f.col("places"), f.lit(" times")))
 
 
-def two_values(history: History) -> DataFrame:
+def two_values(history: HistoryFrames) -> DataFrame:
     """A place with more than one value: two nodes have different logs."""
     places, place = _places(history), ["partition", "offset"]
     several = places.groupBy(*place).agg(f.count("*").alias("rows")).where("rows > 1")

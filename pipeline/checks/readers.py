@@ -5,12 +5,12 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
 
-from pipeline.checks.check import Check, History, Recorded, anomalies, highest_ended, of_these, once
+from pipeline.checks.check import Check, HistoryFrames, Recorded, anomalies, highest_ended, of_these, once
 
 SESSION = ["reader", "session", "partition"]
 
 
-def visible(history: History, within: DataFrame) -> DataFrame:
+def visible(history: HistoryFrames, within: DataFrame) -> DataFrame:
     """partition, isolation, offset, place: what readers of an isolation were given, and so may not pass over; who reads
     uncommitted events may not pass over committed ones. `within`: of these partitions."""
     given = history.reads.join(f.broadcast(within), "partition", "left_semi")
@@ -21,7 +21,7 @@ def visible(history: History, within: DataFrame) -> DataFrame:
 
 
 @once
-def _leaps(history: History) -> DataFrame:
+def _leaps(history: HistoryFrames) -> DataFrame:
     """Reads of a session that do not stand right behind the one before: of all others nothing has to be asked."""
     session = Window.partitionBy(*SESSION).orderBy("pos")
     reads = history.reads.select(*SESSION, "isolation", "pos", "offset", "msg_id")
@@ -29,13 +29,13 @@ def _leaps(history: History) -> DataFrame:
 
 
 @once
-def _visible(history: History) -> DataFrame:
+def _visible(history: HistoryFrames) -> DataFrame:
     """In the partitions where somebody leaps."""
     return visible(history, _leaps(history).select("partition").distinct())
 
 
 @once
-def _passed_over(history: History) -> DataFrame:
+def _passed_over(history: HistoryFrames) -> DataFrame:
     """Leaps over events that others were given: those that stand between the places `before` and `place`."""
     offsets = _visible(history)
     before = offsets.select("partition", "isolation", f.col("offset").alias("behind"), f.col("place").alias("before"))
@@ -43,7 +43,7 @@ def _passed_over(history: History) -> DataFrame:
     return over.join(before, ["partition", "isolation", "behind"]).where(f.col("place") - f.col("before") > 1)
 
 
-def reader_order(history: History) -> DataFrame:
+def reader_order(history: HistoryFrames) -> DataFrame:
     """In a session of a reader: an event again, an earlier one, or one passed over that others were given. Holes in
     what it has of a transaction are those of `half_seen`."""
     again = _leaps(history).where("offset <= behind")
@@ -55,7 +55,7 @@ def reader_order(history: History) -> DataFrame:
 
 
 @once
-def _missed(history: History) -> DataFrame:
+def _missed(history: HistoryFrames) -> DataFrame:
     """The events that were passed over, one by one."""
     key = [*SESSION, "isolation", "pos", "offset", "behind", "msg_id"]
     missed = _passed_over(history).select(*key, f.explode(f.expr("sequence(before + 1, place - 1)")).alias("place"))
@@ -63,7 +63,7 @@ def _missed(history: History) -> DataFrame:
     return of_these(there, missed, ["partition", "isolation", "place"]).drop("place")
 
 
-def _not_excused(history: History) -> DataFrame:
+def _not_excused(history: HistoryFrames) -> DataFrame:
     """Without those that passed over nothing but events of transactions of which the session has others."""
     missed = _missed(history)
     txn_of = history.sends.where("txn IS NOT NULL").select("msg_id", "txn").distinct()

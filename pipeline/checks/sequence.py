@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
 
-from pipeline.checks.check import Check, History, anomalies, highest_ended, of_these, once
+from pipeline.checks.check import Check, HistoryFrames, anomalies, highest_ended, of_these, once
 from pipeline.checks.log import first_places
 
 SEQUENCES = 1 << 31
@@ -13,7 +13,7 @@ SEQUENCES = 1 << 31
 
 
 @once
-def _numbers(history: History) -> DataFrame:
+def _numbers(history: HistoryFrames) -> DataFrame:
     """Of events that idempotent producers have numbered: writer, epoch, number; by clients' word, and by the nodes'."""
     by_client = history.sends.where("seq IS NOT NULL AND txn IS NULL").select("msg_id", "producer", "epoch", "seq")
     by_client = by_client.dropDuplicates(["msg_id"])
@@ -28,7 +28,7 @@ def _numbers(history: History) -> DataFrame:
     return by_client.select(by_node.columns).unionByName(by_node)
 
 
-def sequence_gaps(history: History) -> DataFrame:
+def sequence_gaps(history: HistoryFrames) -> DataFrame:
     """Behind a producer's number of an epoch stands another one than the next. Where only the nodes' word is known, a
     producer may begin with 0 again. And a number that was acknowledged for two values."""
     in_log = Window.partitionBy("writer", "partition", "epoch").orderBy("offset")
@@ -38,7 +38,7 @@ def sequence_gaps(history: History) -> DataFrame:
     return anomalies(wrong, "sequence-gap", what).unionByName(_one_number_twice(history))
 
 
-def _one_number_twice(history: History) -> DataFrame:
+def _one_number_twice(history: HistoryFrames) -> DataFrame:
     told = history.sends.where("outcome = 'ok' AND seq IS NOT NULL AND offset IS NOT NULL")
     key = ["producer", "epoch", "seq", "partition"]
     several = told.groupBy(*key).agg(f.count("*").alias("answers")).where("answers > 1")
@@ -51,7 +51,7 @@ def _one_number_twice(history: History) -> DataFrame:
     return anomalies(told.where("msg_id != other"), "sequence-gap", what)
 
 
-def fencing(history: History) -> DataFrame:
+def fencing(history: HistoryFrames) -> DataFrame:
     """Behind an event of a producer's epoch stands one of an older epoch."""
     before = Window.partitionBy("writer", "partition").orderBy("offset").rowsBetween(Window.unboundedPreceding, -1)
     rows = _numbers(history).where("epoch IS NOT NULL").withColumn("highest", f.max("epoch").over(before))
@@ -59,13 +59,13 @@ def fencing(history: History) -> DataFrame:
     return anomalies(rows.where("epoch < highest"), "fencing", what)
 
 
-def _followed(history: History) -> DataFrame:
+def _followed(history: HistoryFrames) -> DataFrame:
     """Producers that were followed by another epoch of theirs in the same partition."""
     epochs = history.sends.where("epoch IS NOT NULL").groupBy("producer", "partition")
     return epochs.agg(f.min("epoch").alias("first"), f.max("epoch").alias("last")).where("first < last")
 
 
-def time_order(history: History) -> DataFrame:
+def time_order(history: HistoryFrames) -> DataFrame:
     """Sent after another one had been acknowledged, and standing before it. Of values that were sent once: of others an
     earlier attempt may be what is stored."""
     once = history.sends.groupBy("msg_id").agg(f.count("*").alias("attempts")).where("attempts = 1").select("msg_id")

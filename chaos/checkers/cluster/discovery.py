@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 from chaos.checkers.verdict import Anomaly, Checker
 from chaos.checkers.view import View
-from chaos.history.tables import OK, Op, Registration
+from chaos.history.tables import OK, OpRow, RegistrationRow
 
 NOTICED_S = 2.0
 """A wait that is shorter may be the machine's."""
@@ -33,8 +33,8 @@ _S = 1e9
 def registered_once(view: View) -> Iterator[Anomaly]:
     """By one data directory, under one name, by a session that was not replaced before; and at the end all of them."""
     may_be_replaced = any(fault.kind.startswith(REPLACING) for fault in view.history.faults)
-    by_node: dict[int, list[Registration]] = defaultdict(list)
-    by_look: dict[int, list[Registration]] = defaultdict(list)
+    by_node: dict[int, list[RegistrationRow]] = defaultdict(list)
+    by_look: dict[int, list[RegistrationRow]] = defaultdict(list)
     for row in sorted(view.history.registrations, key=lambda row: (row.look, row.node)):
         by_node[row.node].append(row)
         by_look[row.look].append(row)
@@ -52,7 +52,7 @@ def registered_once(view: View) -> Iterator[Anomaly]:
         yield Anomaly(f"node {node} was not registered when the run ended", None, (), by_node[node][-1].t_ns)
 
 
-def _of_one_node(node: int, rows: list[Registration], may_be_replaced: bool) -> Iterator[Anomaly]:
+def _of_one_node(node: int, rows: list[RegistrationRow], may_be_replaced: bool) -> Iterator[Anomaly]:
     replaced: set[int] = set()
     given_up: set[str] = set()
     before = rows[0]
@@ -107,7 +107,7 @@ def _waits(view: View) -> Waits:
 
 def _find_waits(view: View) -> Waits:
     """Of who sends to a partition, and of who asks one certain node."""
-    calls: dict[str, list[tuple[Op, int | None]]] = defaultdict(list)
+    calls: dict[str, list[tuple[OpRow, int | None]]] = defaultdict(list)
     for send in view.history.sends:
         if (op := view.call_of(send)) is not None:
             calls[f"partition {send.partition}"].append((op, send.partition))

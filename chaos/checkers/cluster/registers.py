@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 from chaos.checkers.verdict import Anomaly, Checker
 from chaos.checkers.view import View
-from chaos.history.tables import FAIL, INITIAL, LEADER_OF, OK, READ, WRITE, Register
+from chaos.history.tables import FAIL, INITIAL, LEADER_OF, OK, READ, WRITE, RegisterRow
 
 CLOCKS_S = 1.0
 """When a node began to lead is told by the clock of its log."""
@@ -33,12 +33,12 @@ class Zone:
     """Of one value: the calls that wrote or read it."""
 
     value: int
-    calls: list[Register] = field(default_factory=list)
+    calls: list[RegisterRow] = field(default_factory=list)
     first_end: float = math.inf
     last_begin: float = -math.inf
     written_from: float = math.inf  # inf: nobody wrote it
 
-    def add(self, call: Register) -> None:
+    def add(self, call: RegisterRow) -> None:
         self.calls.append(call)
         self.last_begin = max(self.last_begin, call.t_inv_ns)
         if call.type == OK and call.t_end_ns is not None:  # else it may have taken effect at any time since it began
@@ -58,7 +58,7 @@ class Zone:
         return tuple(dict.fromkeys(one.op_id for one in (*ended[:1], *begun[:1])))
 
 
-def zones_of(calls: Sequence[Register]) -> list[Zone]:
+def zones_of(calls: Sequence[RegisterRow]) -> list[Zone]:
     """The values that count: those that were written for certain, and those that were read."""
     found: dict[int, Zone] = {INITIAL: Zone(INITIAL, first_end=-math.inf, written_from=-math.inf)}
     read = {one.value for one in calls if one.f == READ and one.type == OK}
@@ -91,7 +91,7 @@ def conflicts(zones: Sequence[Zone]) -> Iterator[tuple[str, tuple[Zone, ...]]]:
 
 
 def linearizable(view: View) -> Iterator[Anomaly]:
-    by_name: dict[str, list[Register]] = defaultdict(list)
+    by_name: dict[str, list[RegisterRow]] = defaultdict(list)
     for row in view.history.registers:
         by_name[row.register].append(row)
     for name, calls in sorted(by_name.items()):
@@ -103,7 +103,7 @@ def linearizable(view: View) -> Iterator[Anomaly]:
             yield Anomaly(f"{name}: {what}", None, ops, int(max(zone.last_begin for zone in zones)))
 
 
-def _never_led(view: View, name: str, calls: Sequence[Register]) -> Iterator[Anomaly]:
+def _never_led(view: View, name: str, calls: Sequence[RegisterRow]) -> Iterator[Anomaly]:
     partition = int(name.removeprefix(LEADER_OF))
     since: dict[int, int] = {}
     for row in view.history.leaders:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from chaos.checkers.verdict import Anomaly, Checker
 from chaos.checkers.view import View
-from chaos.history.tables import Fault, Leader
+from chaos.history.tables import FaultRow, LeaderRow
 
 MOST_TIMES = 2.0
 LEAST_MOVE_MS = 25.0
@@ -43,10 +43,10 @@ class Took(NamedTuple):
     partition: int
     op_id: int
     t_inv_ns: int
-    fault: Fault
+    fault: FaultRow
 
 
-class Compared(NamedTuple):
+class CallTimes(NamedTuple):
     before: list[Took]
     during: list[Took]
 
@@ -55,16 +55,16 @@ class Compared(NamedTuple):
         return min(len(self.before), len(self.during)) >= LEAST_CALLS and p99_ms(self.before) < BUSY_MS
 
 
-def stopped_node(fault: Fault) -> int | None:
+def stopped_node(fault: FaultRow) -> int | None:
     """Which node alone it stops; None: it is no such fault."""
     found = _NODE.match(fault.target)
     return int(found[1]) if found and _STOPS_ONE.match(fault.kind) else None
 
 
-def compared(view: View) -> Compared:
+def compared(view: View) -> CallTimes:
     calls = _calls(view)
     led = _leaders(view)
-    found = Compared([], [])
+    found = CallTimes([], [])
     for fault in view.history.faults:
         node = stopped_node(fault)
         if node is None or fault.t_injected_ns is None:
@@ -102,22 +102,22 @@ def _calls(view: View) -> dict[int, list[tuple[int, int, int]]]:
     return {partition: sorted(times) for partition, times in found.items()}
 
 
-def _leaders(view: View) -> dict[int, list[Leader]]:
-    found: dict[int, list[Leader]] = defaultdict(list)
+def _leaders(view: View) -> dict[int, list[LeaderRow]]:
+    found: dict[int, list[LeaderRow]] = defaultdict(list)
     for row in sorted(view.history.leaders, key=lambda row: row.t_ns):
         if row.partition is not None:
             found[row.partition].append(row)
     return found
 
 
-def _leader(rows: list[Leader] | tuple[()], begin_ns: int, end_ns: int) -> Leader | None:
+def _leader(rows: list[LeaderRow] | tuple[()], begin_ns: int, end_ns: int) -> LeaderRow | None:
     """Who leads all that time; None: nobody is known to."""
     first = bisect_right(rows, begin_ns, key=lambda row: row.t_ns)
     last = bisect_right(rows, end_ns, key=lambda row: row.t_ns)
     return rows[first - 1] if first and first == last else None
 
 
-def _others_felt(view: View, fault: Fault, begin_ns: int, end_ns: int) -> bool:
+def _others_felt(view: View, fault: FaultRow, begin_ns: int, end_ns: int) -> bool:
     return any(
         other is not fault
         and other.t_injected_ns is not None
@@ -127,7 +127,7 @@ def _others_felt(view: View, fault: Fault, begin_ns: int, end_ns: int) -> bool:
     )
 
 
-def _settled_ns(view: View, fault: Fault) -> int:
+def _settled_ns(view: View, fault: FaultRow) -> int:
     """From when on nothing is felt of the faults before."""
     ended = [other.t_healed_ns for other in view.history.faults if other is not fault and other.t_healed_ns is not None]
     return max((at_ns for at_ns in ended if at_ns <= fault.t_injecting_ns), default=0) + _SETTLED_NS

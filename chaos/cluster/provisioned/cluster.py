@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 
 from chaos.cannot_run import CannotRun
 from chaos.cluster.cluster import Cluster
-from chaos.cluster.provisioned.inventory import Host
+from chaos.cluster.provisioned.inventory import InventoryHost
 from chaos.cluster.provisioned.links import Endpoints, links_between, missing
 from chaos.cluster.provisioned.node import RemoteNode
-from chaos.cluster.provisioned.ssh import Connection
+from chaos.cluster.provisioned.ssh import SshConnection
 from holdfast.client import AuthenticationError, HoldfastError, NotAuthorizedError, Security
 
 T = TypeVar("T")
@@ -35,7 +35,7 @@ class Provisioned:
     """`warn`: hears what somebody has to see to after a run. `listener`: by whose name clients connect; nothing: the
     first one of the nodes' configuration. `patience_s`: for the hosts to be reached, and the cluster to be whole."""
 
-    hosts: Sequence[Host]
+    hosts: Sequence[InventoryHost]
     warn: Callable[[str], None]
     security: Security = field(default_factory=Security)
     listener: str = ""
@@ -49,7 +49,7 @@ class ProvisionedCluster(Cluster):
     def __init__(self, directory: Path, provisioned: Provisioned) -> None:
         super().__init__(directory, "", provisioned.security)
         self._provisioned = provisioned
-        self._connections = [Connection(host) for host in provisioned.hosts]
+        self._connections = [SshConnection(host) for host in provisioned.hosts]
         self.nodes: dict[int, RemoteNode] = {}
         self._made: list[str] = []  # logs
         self._is_open = False
@@ -121,7 +121,7 @@ class ProvisionedCluster(Cluster):
     def _host(self, node: int) -> str:
         return self.nodes[node].connection.host.name
 
-    def _node(self, connection: Connection, told: dict[str, Any]) -> tuple[str, RemoteNode]:
+    def _node(self, connection: SshConnection, told: dict[str, Any]) -> tuple[str, RemoteNode]:
         """And the name of its cluster."""
         host = connection.host.name
         try:
@@ -247,7 +247,7 @@ class ProvisionedCluster(Cluster):
             node.fetch_log()
 
     def let_go(self) -> None:
-        for told in _each(Connection.close, self._connections):
+        for told in _each(SshConnection.close, self._connections):
             if told:
                 self._provisioned.warn(f"{told}: see to it that its node runs (playbooks/site.yml does)")
 
@@ -258,18 +258,18 @@ class ProvisionedCluster(Cluster):
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundCluster:
     """Of a cluster, at the first look. `no_links`: why the ways between its nodes cannot be harmed, or nothing."""
 
     nodes: int
     no_links: str
 
 
-def look(provisioned: Provisioned, directory: Path) -> Found:
+def look(provisioned: Provisioned, directory: Path) -> FoundCluster:
     """Whether there can be runs at all, and which. Nothing is done to it. Raises CannotRun."""
     with contextlib.closing(ProvisionedCluster(directory, provisioned)) as cluster:
         cluster.start()
-        return Found(len(cluster.nodes), cluster.no_links)
+        return FoundCluster(len(cluster.nodes), cluster.no_links)
 
 
 def _each(work: Callable[[S], T], those: Sequence[S]) -> list[T]:
@@ -281,7 +281,7 @@ def _each(work: Callable[[S], T], those: Sequence[S]) -> list[T]:
     return [future.result() for future in futures]
 
 
-def _shift_s(connection: Connection) -> float:
+def _shift_s(connection: SshConnection) -> float:
     """From what clocks show on the host to our monotonic clock: the quickest of several looks knows best."""
     best = (float("inf"), 0.0)
     for _ in range(CLOCK_LOOKS):

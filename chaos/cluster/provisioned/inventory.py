@@ -22,7 +22,7 @@ GROUP_OF_ROLE = "holdfast_node_group"
 
 
 @dataclass(frozen=True)
-class Host:
+class InventoryHost:
     """`arguments`: of ssh, beside those that have a field. `python`: that runs there."""
 
     name: str
@@ -34,7 +34,7 @@ class Host:
     python: str = "python3"
 
 
-def read(inventory: Path, ansible: Path | None = None, vault_password_file: Path | None = None) -> list[Host]:
+def read(inventory: Path, ansible: Path | None = None, vault_password_file: Path | None = None) -> list[InventoryHost]:
     """The hosts of the nodes. `ansible`: the directory of Ansible's programs, or of the environment that has them.
     Raises CannotRun."""
     if not inventory.exists():
@@ -87,7 +87,7 @@ def _about_vaults(stderr: str) -> str:
     return "; --vault-password-file names the file with the vault's password"
 
 
-def hosts_in(told: Mapping[str, Any]) -> list[Host]:
+def hosts_in(told: Mapping[str, Any]) -> list[InventoryHost]:
     """Of what `ansible-inventory --list` says. Raises CannotRun."""
     variables: Mapping[str, Mapping[str, Any]] = told.get("_meta", {}).get("hostvars", {})
     named = {str(own[GROUP_OF_ROLE]) for own in variables.values() if GROUP_OF_ROLE in own}
@@ -111,7 +111,7 @@ def _members(told: Mapping[str, Any], group: str, above: Sequence[str] = ()) -> 
     return list(dict.fromkeys(found))
 
 
-def _host(name: str, variables: Mapping[str, Any]) -> Host:
+def _host(name: str, variables: Mapping[str, Any]) -> InventoryHost:
     def value(*names: str) -> str:
         for one in names:
             if (found := variables.get(one)) not in (None, ""):
@@ -135,7 +135,7 @@ def _host(name: str, variables: Mapping[str, Any]) -> Host:
         except ValueError as error:
             raise CannotRun(f"{name}: {one} cannot be taken apart into words: {error}") from None
     python = value("ansible_python_interpreter")
-    return Host(
+    return InventoryHost(
         name,
         value("ansible_host", "ansible_ssh_host") or name,
         value("ansible_user", "ansible_ssh_user"),

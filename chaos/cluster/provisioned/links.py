@@ -13,7 +13,7 @@ from typing import Any
 from chaos.cannot_run import BrokenOff, CannotRun
 from chaos.cluster.cluster import CLASSES
 from chaos.cluster.links import CLIENTS, NODES, Links
-from chaos.cluster.provisioned.ssh import Connection, OrderFailed, advice
+from chaos.cluster.provisioned.ssh import OrderFailed, SshConnection, advice
 from chaos.proxies import Way
 
 
@@ -21,7 +21,7 @@ from chaos.proxies import Way
 class RemoteProxy:
     """As `chaos.proxies.Way` wants one: told over the connection to its host, whose agent undoes it in any case."""
 
-    connection: Connection
+    connection: SshConnection
     name: str
     listen: str
     upstream: str
@@ -51,7 +51,7 @@ class Endpoints:
     """Of one node. `dials`: where it reaches each other one; `listeners`: where clients are sent by each."""
 
     node: int
-    connection: Connection
+    connection: SshConnection
     dials: Mapping[int, str]
     listener: str
     listeners: Mapping[str, str]

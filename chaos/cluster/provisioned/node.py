@@ -11,7 +11,7 @@ from typing import Any
 
 from chaos.cannot_run import BrokenOff
 from chaos.cluster.nodes import READY_WITHIN_S, NodeFailed, bugs_in, leaderships_in
-from chaos.cluster.provisioned.ssh import Connection, OrderFailed
+from chaos.cluster.provisioned.ssh import OrderFailed, SshConnection
 
 PAUSE_AT_MOST_S = 60.0
 """The guard on the host lets it go on then, whatever has become of us."""
@@ -28,7 +28,7 @@ class RemoteNode:
     by which commands on the host reach the node."""
 
     id: int
-    connection: Connection
+    connection: SshConnection
     health: str
     advertised: str
     log: str

@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 
 from chaos import processes
 from chaos.cannot_run import BrokenOff, CannotRun
-from chaos.cluster.provisioned.inventory import Host
+from chaos.cluster.provisioned.inventory import InventoryHost
 from chaos.cluster.provisioned.on_host import agent, guard, keeper, lock, outliving, proxies, services
 
 CONNECT_S = 15
@@ -80,7 +80,7 @@ def who() -> str:
     return f"{user}@{socket.gethostname()}, process {os.getpid()}, since {time.strftime('%Y-%m-%d %H:%M:%S %Z')}"
 
 
-def command(host: Host, whose: str = "") -> list[str]:
+def command(host: InventoryHost, whose: str = "") -> list[str]:
     """Of the agent on that host. As root, if need be by sudo, whatever shell the user has there, and whatever files lie
     where a login begins: Python looks for none of its modules there."""
     words = ["ssh", "-T", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_S}"]
@@ -93,10 +93,10 @@ def command(host: Host, whose: str = "") -> list[str]:
     return [*words, *host.arguments, "--", host.address, shlex.join(["sh", "-c", script])]
 
 
-class Connection:
+class SshConnection:
     """One at a time carries an order; a thread of its own says all the while that we are there."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: InventoryHost) -> None:
         self.host = host
         self._who = who()
         self._process: subprocess.Popen[bytes] | None = None
@@ -261,7 +261,7 @@ class Connection:
             return told
 
 
-def _why(host: Host, status: int | None, said: str) -> str:
+def _why(host: InventoryHost, status: int | None, said: str) -> str:
     if "sudo:" in said:
         user = host.user or "the user"
         return f"{user} may not become root: {said}; allow it sudo without a password, or log in as root (ansible_user)"

@@ -9,7 +9,7 @@ import pytest
 
 from chaos.checkers.verdict import Result
 from chaos.defects.catalogue import DEFECTS
-from chaos.run import Plan, run
+from chaos.run import RunPlan, run
 from tests.integration.chaos.conftest import skip_without_means
 
 pytestmark = pytest.mark.cluster
@@ -32,7 +32,7 @@ def test_a_deliberate_fault_is_noticed_by_a_checker_that_should(name: str, tmp_p
     failed = []
     for attempt in range(ATTEMPTS):
         seed, seconds = defect.seed + attempt, defect.seconds * (attempt + 1)
-        plan = Plan(defect.workload, defect.faults, seconds, seed, defect=name, defective=defect.only_node)
+        plan = RunPlan(defect.workload, defect.faults, seconds, seed, defect=name, defective=defect.only_node)
         judgement = run(plan, tmp_path / str(attempt), say=print).judgement
         failed = judgement.failed
         if set(failed) & set(defect.seen_by):

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from chaos.cluster.links import NODES, Link
+from chaos.cluster.links import NODES, NetworkLink
 from chaos.cluster.proxied import CLASSES, ProxiedCluster, Shape
 from chaos.faults import schedule
 from chaos.faults.catalogue import CATALOGUE, NEED_CLOCKS, NEED_DISKS
@@ -51,7 +51,7 @@ def test_every_pair_of_nodes_and_every_class_of_clients_has_links_of_its_own(clu
     pairs = {(a, b) for a in nodes for b in nodes if a != b}
     assert {link[:2] for link in cluster.links.all if link.protocol == NODES} == pairs
     for pair in pairs:
-        parts = cluster.links.parts(Link(*pair, NODES))
+        parts = cluster.links.parts(NetworkLink(*pair, NODES))
         assert sorted(direction for _, direction in parts) == ["downstream", "upstream"]
         assert len({way.name for way, _ in parts}) == 2, "what A says travels on A's way, and as answers on B's"
     clients = {link[:2] for link in cluster.links.all if link.protocol != NODES}

@@ -8,7 +8,7 @@ import pytest
 
 from chaos import archive
 from chaos.checkers.verdict import Result
-from chaos.matrix import SHORT, SHORT_S, Cell
+from chaos.matrix import SHORT, SHORT_S, Trial
 from tests.integration.chaos.conftest import skip_without_means
 from tests.integration.conftest import number_from
 
@@ -25,7 +25,7 @@ SECONDS = number_from("HOLDFAST_CHAOS_SECONDS", int(SHORT_S))
 @pytest.mark.early
 @pytest.mark.timeout(600 + 3 * SECONDS)
 @pytest.mark.parametrize("cell", SHORT, ids=lambda cell: f"{cell.workload}-{'+'.join(cell.faults)}")
-def test_every_promise_is_kept(cell: Cell, tmp_path: Path) -> None:
+def test_every_promise_is_kept(cell: Trial, tmp_path: Path) -> None:
     skip_without_means(cell.faults)
     plan = cell.plan(SECONDS, SEED)
     print(plan.command)

@@ -8,7 +8,7 @@ import pytest
 
 from chaos import archive
 from chaos.checkers.verdict import Result
-from chaos.run import Plan
+from chaos.run import RunPlan
 from chaos.workloads import spark
 from chaos.workloads.spark_batches import made_of
 from tests.integration.conftest import number_from
@@ -23,7 +23,7 @@ pytestmark = [
 
 
 def test_each_event_is_written_once_whoever_is_killed(tmp_path: Path) -> None:
-    plan = Plan("W5", ("F1", "F16"), 40.0, 3, per_second=20)
+    plan = RunPlan("W5", ("F1", "F16"), 40.0, 3, per_second=20)
     done = archive.run_and_report(plan, tmp_path / "run", say=print)
     found = {one.checker: [anomaly.what for anomaly in one.anomalies] for one in done.judgement.verdicts}
     assert done.judgement.result is Result.PASSED, f"{done.judgement.why}: {found}"

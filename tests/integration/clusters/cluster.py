@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from chaos import processes
-from chaos.clock import Clock
-from chaos.disk import Disk
+from chaos.clock import OffsetClock
+from chaos.disk import FaultyDisk
 from cluster import crash_points
 from holdfast.client.admin import AdminClient
 from holdfast.client.errors import HoldfastError
@@ -94,12 +94,14 @@ class Settings:
     listener: Mapping[str, Any] = field(default_factory=dict)  # further keys of every listener
     zookeeper: str | Mapping[int, str] = ""  # host:port,...: nodes are found there, not by a list; or one for each node
     data_dirs: Mapping[int, Path] = field(default_factory=dict)  # where not beside the node's other files
-    clocks: Mapping[int, Clock] = field(default_factory=dict)  # of nodes whose clock goes wrong on order
+    clocks: Mapping[int, OffsetClock] = field(default_factory=dict)  # of nodes whose clock goes wrong on order
     crash_points: Path | None = None  # a directory in which places can be armed, see `cluster/crash_points.py`
     more: str = ""  # further sections of every node's configuration, as they stand there
     peer_tls: Path | None = None  # a directory with ca.pem, and node1.pem and node1.key for each node
     security: Security = field(default_factory=Security)  # of the administrator that the tests' own requests come from
-    disks: Mapping[int, Disk] = field(default_factory=dict)  # of nodes whose data lie on a disk on order, in its `data`
+    disks: Mapping[int, FaultyDisk] = field(
+        default_factory=dict
+    )  # of nodes whose data lie on a disk on order, in its `data`
 
 
 class Cluster:

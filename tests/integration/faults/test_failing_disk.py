@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos.disk import Disk
+from chaos.disk import FaultyDisk
 from tests.disks import disk_on_order
 from tests.integration.clusters.cluster import READY_WITHIN_S, Cluster, wait_until
 from tests.integration.clusters.repairing import readmit, wait_caught_up
@@ -22,13 +22,13 @@ PARTITIONS = 3
 
 
 @pytest.fixture
-def disk(tmp_path: Path) -> Disk:
+def disk(tmp_path: Path) -> FaultyDisk:
     """Of node 1."""
     return disk_on_order(tmp_path)
 
 
 @pytest.fixture
-def cluster(make_cluster: Callable[..., Cluster], disk: Disk, log_name: str) -> Cluster:
+def cluster(make_cluster: Callable[..., Cluster], disk: FaultyDisk, log_name: str) -> Cluster:
     cluster = make_cluster(disks={1: disk}, min_free_bytes=0)
     cluster.start()
     cluster.create(log_name, PARTITIONS)
@@ -79,7 +79,7 @@ def test_all_that_a_node_writes_passes_through_the_library(
 
 
 def test_a_failed_sync_ends_the_node_for_good_and_the_cluster_goes_on(
-    cluster: Cluster, disk: Disk, producers: list[HoldfastProducer], log_name: str
+    cluster: Cluster, disk: FaultyDisk, producers: list[HoldfastProducer], log_name: str
 ) -> None:
     order = disk.orders.fail("sync", "*.seg")
     said = ends_itself(cluster, 1)
@@ -106,7 +106,7 @@ def test_a_failed_sync_ends_the_node_for_good_and_the_cluster_goes_on(
 
 
 def test_a_full_disk_ends_the_node_until_there_is_room(
-    cluster: Cluster, disk: Disk, producers: list[HoldfastProducer], log_name: str
+    cluster: Cluster, disk: FaultyDisk, producers: list[HoldfastProducer], log_name: str
 ) -> None:
     order = disk.orders.leave_room("*", 300_000)
     assert "free space" in ends_itself(cluster, 1)
@@ -123,7 +123,7 @@ def test_a_full_disk_ends_the_node_until_there_is_room(
 
 
 def test_short_writes_are_continued(
-    cluster: Cluster, disk: Disk, producers: list[HoldfastProducer], log_name: str
+    cluster: Cluster, disk: FaultyDisk, producers: list[HoldfastProducer], log_name: str
 ) -> None:
     order = disk.orders.shorten("*.seg", 100, every=3, most=0)
     go_on(producers, 500)
@@ -137,7 +137,7 @@ def test_short_writes_are_continued(
 
 
 def test_a_disk_that_is_slow_for_a_while_slows_and_spoils_nothing(
-    cluster: Cluster, disk: Disk, producers: list[HoldfastProducer], log_name: str
+    cluster: Cluster, disk: FaultyDisk, producers: list[HoldfastProducer], log_name: str
 ) -> None:
     every = disk.orders.delay("sync", "*.seg", 0.4)
     wait_until(lambda: len(disk.orders.struck(every)) > 10, "slow syncs")

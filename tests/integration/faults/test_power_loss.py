@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos.disk import Disk, PowerLoss
+from chaos.disk import FaultyDisk, LostWrites
 from tests.disks import disk_on_order
 from tests.integration.clusters.cluster import READY_WITHIN_S, Cluster
 from tests.integration.conftest import number_from
@@ -36,9 +36,9 @@ PER_SECOND = 300
 class Grid:
     """What the nodes are plugged into."""
 
-    def __init__(self, cluster: Cluster, disks: dict[int, Disk], chance: random.Random) -> None:
+    def __init__(self, cluster: Cluster, disks: dict[int, FaultyDisk], chance: random.Random) -> None:
         self._cluster, self._disks, self._chance = cluster, disks, chance
-        self.losses: list[PowerLoss] = []
+        self.losses: list[LostWrites] = []
         self.all: list[Callable[[], None]] = [
             self.one, self.all_at_once, self.one_after_the_other, self.one_while_it_starts, self.two, self.one_twice,
         ]  # fmt: skip

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos.clock import Clock
+from chaos.clock import OffsetClock
 from tests.integration.clusters.cluster import Cluster, wait_until
 from tests.integration.workloads.plain import read, send
 
@@ -30,7 +30,7 @@ def led_by(cluster: Cluster, log: str, node: int) -> list[str]:
 def test_a_node_with_a_wrong_clock_hands_its_leaderships_over_and_says_so(
     make_cluster: Callable[..., Cluster], log_name: str, tmp_path: Path, days: int
 ) -> None:
-    clock = Clock(tmp_path / "clock")
+    clock = OffsetClock(tmp_path / "clock")
     cluster = make_cluster(clocks={1: clock})
     cluster.start()
     cluster.create(log_name, PARTITIONS)

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import psutil
 import pytest
 
-from benchmarks.driver.bounded import Plan
+from benchmarks.driver.bounded import LoadPlan
 from benchmarks.driver.link import LinkOptions
 from benchmarks.driver.load import Load
 from benchmarks.matrix.cell import measure
@@ -132,7 +132,7 @@ def test_a_pair_stores_serves_and_leaves_nothing_behind(tmp_path: Path, monkeypa
         assert {socket.laddr.ip for socket in sockets if socket.status == "LISTEN"} == {"127.0.0.1"}
         target = peer.create("queue")
         assert target.leader == "primary"
-        plan = Plan(
+        plan = LoadPlan(
             senders=2, receivers=1, send_urls=(target.send_url,), receive_urls=(target.receive_url,), count=1000,
             size=100, window=100, send_options=target.send_options,
             receive_options=dataclasses.replace(target.tail_options, settled=True),

@@ -12,7 +12,7 @@ import pytest
 from proton import Condition, Delivery, Described, Endpoint, Message, symbol, ulong
 
 from benchmarks.driver.link import LinkOptions
-from benchmarks.driver.load import Load, Plan
+from benchmarks.driver.load import Load, LoadPlan
 from benchmarks.driver.reconnecting import ReconnectingLoad
 from benchmarks.driver.stamp import Template, read_stamp
 from benchmarks.driver.wire import PeerError, Url
@@ -25,14 +25,14 @@ def url(broker: Broker) -> Url:
 
 
 def send(broker: Broker, count: int, **options: Any) -> dict[str, Any]:
-    report = Load(Plan(senders=1, send_urls=(url(broker),), count=count, drain_s=5, **options)).run()
+    report = Load(LoadPlan(senders=1, send_urls=(url(broker),), count=count, drain_s=5, **options)).run()
     found = report["send"]
     assert isinstance(found, dict)
     return found
 
 
 def receive(broker: Broker, count: int, **options: Any) -> dict[str, Any]:
-    report = Load(Plan(receivers=1, receive_urls=(url(broker),), count=count, drain_s=1, **options)).run()
+    report = Load(LoadPlan(receivers=1, receive_urls=(url(broker),), count=count, drain_s=1, **options)).run()
     found = report["receive"]
     assert isinstance(found, dict)
     return found
@@ -85,7 +85,7 @@ def test_events_larger_than_a_frame_and_than_the_socket_pass() -> None:
 
 def test_a_run_bounded_by_seconds_ends_and_leaves_nothing_unsettled() -> None:
     with Broker() as broker:
-        plan = Plan(senders=2, send_urls=(url(broker),), size=100, window=10, seconds=0.3, warmup_s=0.1)
+        plan = LoadPlan(senders=2, send_urls=(url(broker),), size=100, window=10, seconds=0.3, warmup_s=0.1)
         report = Load(plan).run()["send"]
     assert isinstance(report, dict)
     assert report["events"] == report["sent"] == broker.received > 0
@@ -96,7 +96,7 @@ def test_a_run_bounded_by_seconds_ends_and_leaves_nothing_unsettled() -> None:
 def test_who_wants_to_know_hears_when_all_links_are_up_and_nothing_was_sent() -> None:
     heard = []
     with Broker() as broker:
-        load = Load(Plan(senders=2, send_urls=(url(broker),), size=100, count=10))
+        load = Load(LoadPlan(senders=2, send_urls=(url(broker),), size=100, count=10))
         load.run(lambda: heard.append((len(broker.links), broker.received)))
         assert broker.received == 20
     assert heard == [(2, 0)]
@@ -137,7 +137,7 @@ class Leaving(Broker):
 def test_a_sender_that_reconnects_sends_again_what_was_in_flight_and_waits_for_who_takes_over() -> None:
     with Leaving() as first, Broker() as second:
         urls = (url(first), nobody(), url(second))
-        plan = Plan(senders=1, send_urls=urls, size=100, window=10, count=100, drain_s=5)
+        plan = LoadPlan(senders=1, send_urls=urls, size=100, window=10, count=100, drain_s=5)
         report = ReconnectingLoad(plan).run()["send"]
         assert isinstance(report, dict)
         assert (first.received, second.received >= 70) == (30, True)
@@ -147,16 +147,16 @@ def test_a_sender_that_reconnects_sends_again_what_was_in_flight_and_waits_for_w
 
 def test_a_sender_that_nobody_takes_back_gives_up() -> None:
     with Leaving() as broker:
-        plan = Plan(senders=1, send_urls=(url(broker),), size=100, window=10, count=100, drain_s=0.3)
+        plan = LoadPlan(senders=1, send_urls=(url(broker),), size=100, window=10, count=100, drain_s=0.3)
         with pytest.raises(PeerError, match="no broker took the sender back"):
             ReconnectingLoad(plan).run()
 
 
 def test_who_does_not_answer_at_first_is_an_error_and_only_one_sender_reconnects() -> None:
     with pytest.raises(OSError, match="refused"):
-        ReconnectingLoad(Plan(senders=1, send_urls=(nobody(),), count=1)).run()
+        ReconnectingLoad(LoadPlan(senders=1, send_urls=(nobody(),), count=1)).run()
     with pytest.raises(ValueError, match="one sender"):
-        ReconnectingLoad(Plan(senders=2, send_urls=(nobody(),), count=1))
+        ReconnectingLoad(LoadPlan(senders=2, send_urls=(nobody(),), count=1))
 
 
 def test_redirects_in_a_circle_end() -> None:
@@ -178,7 +178,7 @@ def test_a_missing_broker_is_an_error_not_a_hang() -> None:
         taken.bind(("127.0.0.1", 0))
         nobody = Url("127.0.0.1", taken.getsockname()[1], "log")
         with pytest.raises(OSError, match="refused"):
-            Load(Plan(senders=1, send_urls=(nobody,), count=1)).run()
+            Load(LoadPlan(senders=1, send_urls=(nobody,), count=1)).run()
 
 
 @pytest.mark.parametrize("settled", [True, False])

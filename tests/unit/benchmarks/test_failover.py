@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.client.failover import GIVEN_UP_S, TUNED, Kill, judged, markdown, rows
+from benchmarks.client.failover import GIVEN_UP_S, TUNED, SurvivedKill, judged, markdown, rows
 
 
 def report(**changed: Any) -> dict[str, Any]:
@@ -12,7 +12,7 @@ def report(**changed: Any) -> dict[str, Any]:
 
 
 def test_the_longest_time_without_an_acknowledgement_is_what_a_producer_waited() -> None:
-    assert judged(report(), was_killed=True) == Kill(1.25, ())
+    assert judged(report(), was_killed=True) == SurvivedKill(1.25, ())
 
 
 def test_a_kill_that_did_not_happen_is_told() -> None:
@@ -20,7 +20,7 @@ def test_a_kill_that_did_not_happen_is_told() -> None:
 
 
 def test_events_that_were_lost_or_never_settled_are_told() -> None:
-    assert judged(report(outcomes={"_MSG_TIMED_OUT": 3}), was_killed=True) == Kill(1.25, ("3 _MSG_TIMED_OUT",))
+    assert judged(report(outcomes={"_MSG_TIMED_OUT": 3}), was_killed=True) == SurvivedKill(1.25, ("3 _MSG_TIMED_OUT",))
     never = judged(report(unsettled=7), was_killed=True)
     assert never.waited_s == GIVEN_UP_S
     assert "7 never settled" in never.problems[0]
@@ -28,8 +28,8 @@ def test_events_that_were_lost_or_never_settled_are_told() -> None:
 
 def test_medians_are_held_against_the_first_contestant_and_who_has_none_is_left_out() -> None:
     found = {
-        "Holdfast": [Kill(s, ()) for s in (0.1, 0.2, 0.9)],
-        "Kafka": [Kill(s, ()) for s in (9.0, 11.0, 10.0)],
+        "Holdfast": [SurvivedKill(s, ()) for s in (0.1, 0.2, 0.9)],
+        "Kafka": [SurvivedKill(s, ()) for s in (9.0, 11.0, 10.0)],
         "Kafka, tuned": [],
     }
     assert rows(found) == [

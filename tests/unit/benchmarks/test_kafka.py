@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 import pytest
 
-from benchmarks.driver.bounded import Plan
+from benchmarks.driver.bounded import LoadPlan
 from benchmarks.driver.link import LinkOptions
 from benchmarks.driver.wire import PeerError, Url
 from benchmarks.matrix.cell import measure
@@ -86,9 +86,9 @@ def test_missing_brokers_are_an_error_not_a_hang(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(load, "ATTACH_TIMEOUT_S", 0.5)
     nobody = (Url("127.0.0.1", free_ports(1)[0], "topic"),)
     with pytest.raises(PeerError, match="the first event was not taken: no answer"):
-        load.KafkaLoad(Plan(senders=1, send_urls=nobody, count=1)).run()
+        load.KafkaLoad(LoadPlan(senders=1, send_urls=nobody, count=1)).run()
     with pytest.raises(PeerError):
-        load.KafkaLoad(Plan(receivers=1, receive_urls=nobody, count=1)).run()
+        load.KafkaLoad(LoadPlan(receivers=1, receive_urls=nobody, count=1)).run()
 
 
 def topic_settings(peer: kafka.Kafka, topic: str) -> dict[str, Any]:
@@ -118,7 +118,7 @@ def test_three_brokers_serve_every_kind_and_leave_nothing_behind(
         for kind in ("log", "flush", "log-linger0"):
             target = peer.create(kind)
             assert target.leader in processes
-            plan = Plan(
+            plan = LoadPlan(
                 senders=2, receivers=1, send_urls=(target.send_url,), receive_urls=(target.receive_url,), count=1000,
                 size=100, window=100, send_options=target.send_options, receive_options=target.tail_options,
             )  # fmt: skip
@@ -133,7 +133,7 @@ def test_three_brokers_serve_every_kind_and_leave_nothing_behind(
             settings = topic_settings(peer, target.name)
             assert settings["flush.messages"].value == ("1" if kind == "flush" else str((1 << 63) - 1))
             assert settings["min.insync.replicas"].value == "2"
-            again = Plan(
+            again = LoadPlan(
                 receivers=1, receive_urls=(target.receive_url,), count=1500,
                 receive_options=LinkOptions(start="500"), receive_latency=False, drain_s=5,
             )  # fmt: skip
@@ -142,7 +142,7 @@ def test_three_brokers_serve_every_kind_and_leave_nothing_behind(
             peer.delete(target)
         # What is larger than its topic takes is an outcome with a reason, not an event.
         target = peer.create("log")
-        plan = Plan(senders=1, send_urls=(target.send_url,), count=1, size=3 << 20, send_options=LinkOptions(
+        plan = LoadPlan(senders=1, send_urls=(target.send_url,), count=1, size=3 << 20, send_options=LinkOptions(
             properties={"message.max.bytes": str(8 << 20)}))  # fmt: skip
         refused = KafkaLoad(plan).run()["send"]
         assert (refused["events"], refused["outcomes"]) == (0, {"MSG_SIZE_TOO_LARGE": 1})

@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from benchmarks.driver.load import Load, Plan
+from benchmarks.driver.load import Load, LoadPlan
 from benchmarks.peers import rabbitmq
 from benchmarks.peers.base import PeerUnavailable, running
 from benchmarks.peers.rabbitmq import RabbitMQ
@@ -34,7 +34,7 @@ def test_three_nodes_serve_both_kinds_and_leave_nothing_behind(tmp_path: Path) -
         for kind in ("quorum", "stream"):
             target = peer.create(kind)
             assert target.leader in processes
-            plan = Plan(
+            plan = LoadPlan(
                 senders=1, receivers=1, send_urls=(target.send_url,), receive_urls=(target.receive_url,), count=2000,
                 size=100, send_options=target.send_options, receive_options=target.tail_options,
             )  # fmt: skip

@@ -28,7 +28,7 @@ from benchmarks.matrix.contestants import (
     REPLICATED_CLIENT,
     Contestant,
 )
-from benchmarks.matrix.extras import Found
+from benchmarks.matrix.extras import ExtraTable
 from benchmarks.matrix.goals import (
     Goal,
     defaults,
@@ -298,7 +298,9 @@ def test_the_defaults_are_held_against_a_deep_window_and_their_latency_against_a
 
 
 def test_extras_have_tables_and_goals() -> None:
-    found = Found("many", ("what", "how much"), [("idle", "0.08 cores")], [limited("idle", 0.08, 0.1, "cores")], ["so"])
+    found = ExtraTable(
+        "many", ("what", "how much"), [("idle", "0.08 cores")], [limited("idle", 0.08, 0.1, "cores")], ["so"]
+    )
     report = Report([], [], {}, [], extras=[found])
     assert "| idle | 0.08 cores |" in report.markdown()
     assert "| idle | 0.08 cores | the bound of 0.1 cores | 0.80 | at most 1 | reached |" in report.markdown()

@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from chaos.clock import Clock
+from chaos.clock import OffsetClock
 
 DAY_S = 86_400
 TELL = (
@@ -18,7 +18,7 @@ TELL = (
 
 
 def test_a_process_is_told_another_time_at_once_and_keeps_its_monotonic_clock(tmp_path: Path) -> None:
-    clock = Clock(tmp_path / "clock")
+    clock = OffsetClock(tmp_path / "clock")
     process = subprocess.Popen(
         [sys.executable, "-c", TELL], env={**os.environ, **clock.environment()}, text=True,
         stdin=subprocess.PIPE, stdout=subprocess.PIPE,

@@ -19,16 +19,16 @@ from chaos.history import elle
 from chaos.history import history as histories
 from chaos.history.moments import ANSWER_LOST, ROLLED_BACK, moments
 from chaos.report import charts, page, serve
-from chaos.run import CannotRun, Plan, Run
+from chaos.run import CannotRun, ChaosRun, RunPlan
 from holdfast.cli.app import main
 from tests.unit.chaos.checkers.synthetic import Story, clean, invented, lost
 
-PLAN = Plan("W4", ("F1", "F3"), 20.0, 7)
+PLAN = RunPlan("W4", ("F1", "F3"), 20.0, 7)
 
 
 def told(directory: Path, story: Story) -> str:
     """The page of a run with this history."""
-    run = Run(PLAN, directory, judge_run(story.history), story.history, 0, 1_795_000_000.0)
+    run = ChaosRun(PLAN, directory, judge_run(story.history), story.history, 0, 1_795_000_000.0)
     (directory / "run.json").write_text(json.dumps(run.facts))
     (directory / "node1").mkdir(exist_ok=True)
     (directory / "node1" / "node.log").write_text("INFO <b>something & else</b>\n")

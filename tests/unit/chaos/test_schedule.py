@@ -14,8 +14,8 @@ from chaos.faults.compounds import InsideRecovery, PowerLossThenQuorum
 from chaos.faults.network import Flapping, Halves, Isolate, OneWay, Resets, Ring, Slow
 from chaos.faults.schedule import FREE_SHARE, draw
 from chaos.history.recorder import Recorder
-from chaos.matrix import Cell, NotRun, full, run
-from chaos.run import CannotRun, Plan, Run, asked_of
+from chaos.matrix import NotRun, Trial, full, run
+from chaos.run import CannotRun, ChaosRun, RunPlan, asked_of
 from chaos.workloads.catalogue import WORKLOADS
 from chaos.workloads.world import LogName, World
 
@@ -66,10 +66,10 @@ def test_a_ring_takes_five_nodes() -> None:
 
 def test_faults_of_coordinators_are_for_workloads_with_transactions() -> None:
     for number in NEED_TRANSACTIONS:
-        Plan("W4", ("F1", number)).check()
+        RunPlan("W4", ("F1", number)).check()
         for workload in sorted(set(WORKLOADS) - {"W4"}):
             with pytest.raises(CannotRun, match=f"^{number} strikes .* transactions, and workload {workload} has none"):
-                Plan(workload, ("F1", number)).check()
+                RunPlan(workload, ("F1", number)).check()
     cells = {(cell.workload, fault) for cell in full() for fault in cell.faults}
     assert {(workload, fault) for workload, fault in cells if fault in NEED_TRANSACTIONS} == {
         ("W4", fault) for fault in NEED_TRANSACTIONS
@@ -98,7 +98,7 @@ def test_a_coordinators_fault_says_so_and_has_a_number_of_its_own() -> None:
 def test_faults_of_links_are_refused_where_nodes_go_past_the_proxies() -> None:
     for number in NEED_LINKS - NEED_TRANSACTIONS:
         with pytest.raises(CannotRun, match=f"^{number} harms the ways between nodes.*run them apart"):
-            Plan("W1", ("F14", number)).check()
+            RunPlan("W1", ("F14", number)).check()
     alone = {fault.id for _, makes in CATALOGUE.values() for fault in (make() for make in makes) if type(fault) in CUT}
     assert alone <= NEED_LINKS
 
@@ -106,10 +106,10 @@ def test_faults_of_links_are_refused_where_nodes_go_past_the_proxies() -> None:
 def test_without_zookeeper_its_faults_say_why_they_cannot_be_done(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("chaos.cluster.zookeeper.JAR", Path("/nowhere/zookeeper.jar"))
     with pytest.raises(CannotRun, match=r"^F14: no ZooKeeper: .*system-packages\.sh zookeeper"):
-        Plan("W1", ("F1", "F14")).check()
-    Plan("W1", ("F1",)).check()
-    told: list[Run | NotRun] = []
-    cells = [(0, Cell("W1", ("F14",)))]
+        RunPlan("W1", ("F1", "F14")).check()
+    RunPlan("W1", ("F1",)).check()
+    told: list[ChaosRun | NotRun] = []
+    cells = [(0, Trial("W1", ("F14",)))]
     worst = run(cells, Path("nothing/is/written"), seconds=1, seed=1, say=print, done=told.append)
     assert worst is Result.NODATA
     [one] = told
@@ -118,8 +118,8 @@ def test_without_zookeeper_its_faults_say_why_they_cannot_be_done(monkeypatch: p
 
 
 def test_a_run_with_zookeeper_must_have_something_to_say_of_it() -> None:
-    assert {"REG", "ZK"} <= set(asked_of(Plan("W1", ("F1", "F14")))[0])
-    assert not {"REG", "ZK"} & set(asked_of(Plan("W1", ("F1",)))[0])
+    assert {"REG", "ZK"} <= set(asked_of(RunPlan("W1", ("F1", "F14")))[0])
+    assert not {"REG", "ZK"} & set(asked_of(RunPlan("W1", ("F1",)))[0])
 
 
 def test_an_unknown_fault_is_named() -> None:

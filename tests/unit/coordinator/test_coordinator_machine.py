@@ -12,10 +12,9 @@ from node.coordinator.groups.commands import member_name
 from node.coordinator.machine import CoordinatorMachine
 from node.coordinator.transitions import IllegalTransition, check
 from node.coordinator.transitions import TransactionState as State
-from node.partition.machine import AppendAccepted
+from node.partition.machine import AppendAccepted, WrongCheckpoint
 from node.partition.transactions import transaction_state
 from node.partition.transactions.transaction_state import TransactionDone
-from node.partition.machine import WrongCheckpoint
 from tests.unit.coordinator.driving import GROUP, Coordinator, Pair, code_of
 from tests.unit.partition.transactions.driving import Partition
 

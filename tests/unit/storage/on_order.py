@@ -8,7 +8,7 @@ import sys
 import textwrap
 from pathlib import Path
 
-from chaos.disk import Disk
+from chaos.disk import FaultyDisk
 
 ROOT = Path(__file__).resolve().parents[3]
 WITHIN_S = 120
@@ -41,7 +41,7 @@ def entries(disk): return sorted(key[-1] for key in rows(disk) if key[:1] == b"e
 class Program:
     """Until it ends or says that it waits; then the test goes on."""
 
-    def __init__(self, disk: Disk, text: str) -> None:
+    def __init__(self, disk: FaultyDisk, text: str) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-c", PRELUDE + textwrap.dedent(text)],
             env={**os.environ, **disk.environment()},
@@ -71,5 +71,5 @@ class Program:
         return said
 
 
-def run(disk: Disk, text: str, status: int | None = 0) -> str:
+def run(disk: FaultyDisk, text: str, status: int | None = 0) -> str:
     return Program(disk, text).end(status)

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from chaos.disk import Disk
+from chaos.disk import FaultyDisk
 from chaos.disk.orders import Call
 from tests.disks import disk_on_order
 from tests.unit.storage.on_order import Program, run
 
 
 @pytest.fixture(params=["through the page cache", "past it"])
-def disk(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Disk:
+def disk(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> FaultyDisk:
     if request.param == "past it":
         monkeypatch.setenv("HOLDFAST_TEST_DIRECT", "synced")
     return disk_on_order(tmp_path)
@@ -36,7 +36,7 @@ RECORDS = """
 
 
 @pytest.mark.parametrize("other", ["disk.sync", "disk.reclaim", "disk._sync_in_background"])
-def test_an_error_that_another_thread_was_told_of_is_no_success(disk: Disk, other: str) -> None:
+def test_an_error_that_another_thread_was_told_of_is_no_success(disk: FaultyDisk, other: str) -> None:
     """Two threads sync one file at once, and Linux tells one of them."""
     program = Program(
         disk,
@@ -65,7 +65,7 @@ def test_an_error_that_another_thread_was_told_of_is_no_success(disk: Disk, othe
     assert after == "SyncFailed", "who was told once is told for ever"
 
 
-def test_a_sync_that_waited_for_one_that_failed_fails(disk: Disk) -> None:
+def test_a_sync_that_waited_for_one_that_failed_fails(disk: FaultyDisk) -> None:
     program = Program(
         disk,
         f"""
@@ -88,7 +88,7 @@ def test_a_sync_that_waited_for_one_that_failed_fails(disk: Disk) -> None:
     assert "done" not in program.end()
 
 
-def failed_sync(disk: Disk, pattern: str = "*.seg") -> None:
+def failed_sync(disk: FaultyDisk, pattern: str = "*.seg") -> None:
     """A store ends itself, since a sync has failed; the page cache has what the platter has not."""
     program = Program(
         disk,
@@ -106,7 +106,7 @@ def failed_sync(disk: Disk, pattern: str = "*.seg") -> None:
     disk.orders.withdraw(order)
 
 
-def test_after_a_failed_sync_nobody_goes_on_with_the_data(disk: Disk) -> None:
+def test_after_a_failed_sync_nobody_goes_on_with_the_data(disk: FaultyDisk) -> None:
     failed_sync(disk)
     for _ in range(2):
         said = run(
@@ -120,7 +120,7 @@ def test_after_a_failed_sync_nobody_goes_on_with_the_data(disk: Disk) -> None:
             assert re.search(word, said), said
 
 
-def test_where_the_failure_cannot_be_noted_the_platter_is_read_and_not_the_cache(disk: Disk) -> None:
+def test_where_the_failure_cannot_be_noted_the_platter_is_read_and_not_the_cache(disk: FaultyDisk) -> None:
     """What a start takes for durable is on the platter, although the page cache had more."""
     disk.orders.fail("write", "data/failed", most=0)
     disk.orders.fail("open", "data/failed", most=0)
@@ -145,7 +145,7 @@ def test_where_the_failure_cannot_be_noted_the_platter_is_read_and_not_the_cache
 
 
 @pytest.mark.parametrize("pattern", ["*.sst", "*/MANIFEST-*"])
-def test_a_table_or_manifest_that_cannot_be_synced_ends_the_store(disk: Disk, pattern: str) -> None:
+def test_a_table_or_manifest_that_cannot_be_synced_ends_the_store(disk: FaultyDisk, pattern: str) -> None:
     program = Program(
         disk,
         """
@@ -167,7 +167,7 @@ def test_a_table_or_manifest_that_cannot_be_synced_ends_the_store(disk: Disk, pa
 
 
 @pytest.mark.parametrize("call", ["sync", "sync-directory", "open", "rename", "write"])
-def test_a_first_start_may_lose_power_at_any_call(disk: Disk, call: Call) -> None:
+def test_a_first_start_may_lose_power_at_any_call(disk: FaultyDisk, call: Call) -> None:
     """The next one is a first start again, or goes on with what there is; it is never refused."""
     chance = random.Random(call)
     number = 1

@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from chaos.cluster.provisioned.on_host.guard import Guard
-from chaos.cluster.provisioned.on_host.keeper import TRIES_S, Keeper
+from chaos.cluster.provisioned.on_host.keeper import TRIES_S, UndoKeeper
 from chaos.cluster.provisioned.on_host.lock import Lock
 from chaos.cluster.provisioned.on_host.proxies import Proxies, api_of_proxies
 from chaos.cluster.provisioned.on_host.services import SERVICE, STOPS_WITHIN_S, Manager, Trouble, manager
@@ -55,7 +55,7 @@ class Agent:
         self._is_down = self._stands_still = False
         self._undo: list[str] = []  # the words of a command
         self._proxies: Proxies | None = None
-        self._keeper = Keeper(lambda done: healed(manager, done), FAILURES) if is_kept else None
+        self._keeper = UndoKeeper(lambda done: healed(manager, done), FAILURES) if is_kept else None
         self.held: Lock | None = None
 
     def obey(self, order: str, arguments: dict[str, Any]) -> Any:

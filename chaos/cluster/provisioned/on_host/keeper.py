@@ -15,7 +15,7 @@ TRIES_S = 300.0
 PAUSE_S = 1.0
 
 
-class Keeper:
+class UndoKeeper:
     """Made by a process with one thread. `undo`: of what was noted last; raises `failures` where it has to be tried
     again. What this process has open (the host's lock) stays open until all is undone."""
 

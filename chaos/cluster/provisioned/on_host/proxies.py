@@ -16,11 +16,11 @@ ANSWER_WITHIN_S = 60.0
 """To thaw a stream whose receiver has gone takes them 5 s."""
 
 
-class Refused(Trouble):
+class ProxyRefused(Trouble):
     """Toxiproxy has said no: nothing was done."""
 
 
-class Gone(Refused):
+class Gone(ProxyRefused):
     """There is none of that name any more."""
 
 
@@ -42,7 +42,7 @@ class Proxies:
             answer = connection.getresponse()
             told = answer.read()
         if answer.status >= 400:
-            kind = Gone if answer.status == 404 else Refused if answer.status < 500 else Trouble
+            kind = Gone if answer.status == 404 else ProxyRefused if answer.status < 500 else Trouble
             raise kind("failed", f"Toxiproxy at {self.api}: {method} {path}: {told.decode(errors='replace')}")
         return json.loads(told) if told else None
 
@@ -78,7 +78,7 @@ class Proxies:
         self._note()
         try:
             ask()
-        except Refused:  # so it was not done, and what has that name may be somebody else's
+        except ProxyRefused:  # so it was not done, and what has that name may be somebody else's
             self._forget(one)
             raise
 

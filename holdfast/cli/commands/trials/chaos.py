@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from chaos.cannot_run import CannotRun
     from chaos.cluster.provisioned.cluster import Provisioned
     from chaos.matrix import NotRun, Part, Site
-    from chaos.run import Run
+    from chaos.run import ChaosRun
 
 EXIT_NOTHING_PROVEN = 6
 """The run says neither that promises were kept nor that one was broken."""
@@ -114,11 +114,11 @@ def run_command(
 ) -> None:  # fmt: skip
     """Run a workload under faults, judge it, and write a page that tells it."""
     _check()
-    from chaos.run import Plan
+    from chaos.run import RunPlan
 
     wanted = tuple(one.strip().upper() for one in faults.split(",") if one.strip())
     drawn = random.SystemRandom().randrange(1 << 31) if seed is None else seed
-    plan = Plan(workload.upper(), wanted, seconds, drawn, nodes, partitions, rate, durability, defect)
+    plan = RunPlan(workload.upper(), wanted, seconds, drawn, nodes, partitions, rate, durability, defect)
     if inventory is None:
         _refuse_without_inventory()
         _run(frame, plan, below, abort_if)
@@ -162,9 +162,9 @@ def _run(
     frame: CommandFrame, plan: object, below: Path, abort_if: str | None = None, provisioned: Provisioned | None = None
 ) -> None:
     from chaos import archive
-    from chaos.run import CannotRun, Plan
+    from chaos.run import CannotRun, RunPlan
 
-    assert isinstance(plan, Plan)
+    assert isinstance(plan, RunPlan)
     terminate_like_interrupt()
     try:
         plan.check()
@@ -178,7 +178,7 @@ def _run(
     _tell(frame, done)
 
 
-def _tell(frame: CommandFrame, done: Run) -> None:
+def _tell(frame: CommandFrame, done: ChaosRun) -> None:
     judgement = done.judgement
     frame.output.result(
         {
@@ -252,9 +252,9 @@ def matrix_command(
     drawn = random.SystemRandom().randrange(1 << 31) if seed is None else seed
     each_s = seconds or (matrix.FULL_S if full else matrix.SHORT_S)
     site: Site | None = None
-    told: list[Run | NotRun] = []
+    told: list[ChaosRun | NotRun] = []
 
-    def done(one: Run | NotRun) -> None:
+    def done(one: ChaosRun | NotRun) -> None:
         told.append(one)
         if isinstance(one, matrix.NotRun):
             frame.output.say(f"  not run: {one.why}")
@@ -283,7 +283,7 @@ def matrix_command(
     _exit(str(worst))
 
 
-def _row(one: Run | NotRun) -> dict[str, str]:
+def _row(one: ChaosRun | NotRun) -> dict[str, str]:
     from chaos.matrix import NotRun
 
     if isinstance(one, NotRun):
@@ -355,7 +355,7 @@ def report_command(frame: CommandFrame, directory: Path, elle: Path | None, spar
     _tell(frame, done)
 
 
-def _judged_by_spark(directory: Path) -> Run:
+def _judged_by_spark(directory: Path) -> ChaosRun:
     check_spark()
     from chaos import archive
     from pipeline.session import session

@@ -17,7 +17,7 @@ from chaos.checkers.all import CHECKERS, judge_run
 from chaos.checkers.verdict import Result
 from chaos.history import history as histories
 from chaos.history.history import History
-from chaos.history.tables import TABLES, Commit
+from chaos.history.tables import TABLES, CommitRow
 from pipeline.checks.all import CHECKS, OF_RUNS
 from tests.integration.conftest import number_from
 from tests.integration.spark.pipeline.audit_worlds import MUTATIONS, NAMES, World, history_of
@@ -55,7 +55,7 @@ def late_after_a_later_claim(story: Story) -> None:
     begun_s = next(op.t_inv_ns for op in history.ops if op.op_id == late) / S
     story.read("m3", 0, range(4, 9), group="g", generation=3, at_s=begun_s - 0.45)
     number = story.call("m3", "commit", at_s=begun_s - 0.4)
-    history.commits.append(Commit(number, "g", "m3", 3, 0, 8))
+    history.commits.append(CommitRow(number, "g", "m3", 3, 0, 8))
 
 
 def audited_worlds() -> list[tuple[str, History]]:

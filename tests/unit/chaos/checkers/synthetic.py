@@ -19,19 +19,19 @@ from chaos.history.tables import (
     INFO,
     OK,
     UNCOMMITTED,
-    Commit,
-    Complaint,
-    Fault,
-    Input,
-    Leader,
-    Op,
-    Read,
-    Register,
-    Registration,
-    ReplicaDump,
-    Send,
-    Transaction,
-    Watermark,
+    CommitRow,
+    ComplaintRow,
+    FaultRow,
+    InputRow,
+    LeaderRow,
+    OpRow,
+    ReadRow,
+    RegisterRow,
+    RegistrationRow,
+    ReplicaDumpRow,
+    SendRow,
+    TransactionRow,
+    WatermarkRow,
 )
 
 S = 1_000_000_000
@@ -53,7 +53,7 @@ class Story:
         number = next(self._numbers)
         at_ns = int((self._at_s if at_s is None else at_s) * S)
         self.history.ops.append(
-            Op(number, process, None, f, outcome, at_ns, at_ns + S // 2, None, None, at_ns + 10 * S)
+            OpRow(number, process, None, f, outcome, at_ns, at_ns + S // 2, None, None, at_ns + 10 * S)
         )
         if at_s is None:
             self._at_s += 1.0
@@ -69,13 +69,13 @@ class Story:
             if stored:
                 self.logs[partition].append(value)
             seq = None if epoch is None else first + place
-            self.history.sends.append(Send(number, value, partition, producer, epoch, seq, txn, outcome, offset))
+            self.history.sends.append(SendRow(number, value, partition, producer, epoch, seq, txn, outcome, offset))
         return number
 
     def decide(self, txn: str, decision: str, outcome: str = OK) -> None:
         begun_ns = int((self._at_s - 1) * S)
         number = self.call(txn, f"txn-{decision}", outcome)
-        self.history.transactions.append(Transaction(txn, txn, number, decision, outcome, begun_ns))
+        self.history.transactions.append(TransactionRow(txn, txn, number, decision, outcome, begun_ns))
         if decision == "abort":
             self.hidden |= {send.msg_id for send in self.history.sends if send.txn == txn}
 
@@ -86,7 +86,7 @@ class Story:
         number = self.call(reader, f, at_s=at_s)
         kept = [one for one in offsets if isolation == UNCOMMITTED or self.logs[partition][one] not in self.hidden]
         self.history.reads += [
-            Read(
+            ReadRow(
                 number, self.logs[partition][offset], True, partition, offset, reader, session, group, generation,
                 isolation, pos, None,
             )
@@ -96,11 +96,11 @@ class Story:
 
     def commit(self, member: str, generation: int, partition: int, offset: int) -> None:
         number = self.call(member, "commit")
-        self.history.commits.append(Commit(number, "g", member, generation, partition, offset))
+        self.history.commits.append(CommitRow(number, "g", member, generation, partition, offset))
 
     def ask(self, process: str, **told: int) -> None:
         number = self.call(process, "latest")
-        self.history.watermarks.append(Watermark(number, process, 0, **told))
+        self.history.watermarks.append(WatermarkRow(number, process, 0, **told))
 
 
 def clean() -> Story:
@@ -116,11 +116,11 @@ def clean() -> Story:
     story.decide("t1", "commit")
     story.send("t", None, 1, ["t:5", "t:6"], txn="t2")
     story.decide("t2", "abort")
-    story.history.inputs += [Input("t2", f"t:{5 + n}", 0, at, value) for n, (at, value) in enumerate(SOURCES)]
+    story.history.inputs += [InputRow("t2", f"t:{5 + n}", 0, at, value) for n, (at, value) in enumerate(SOURCES)]
     story.send("t", None, 1, ["t:7", "t:8"], txn="t3")
-    story.history.inputs += [Input("t3", f"t:{7 + n}", 0, at, value) for n, (at, value) in enumerate(SOURCES)]
+    story.history.inputs += [InputRow("t3", f"t:{7 + n}", 0, at, value) for n, (at, value) in enumerate(SOURCES)]
     story.decide("t3", "commit")
-    story.history.commits.append(Commit(story.history.transactions[-1].op_id, "p", "w", 1, 0, 3, "t3"))
+    story.history.commits.append(CommitRow(story.history.transactions[-1].op_id, "p", "w", 1, 0, 3, "t3"))
     story.send("a", 1, 0, ["a:3"], first=1)
     story.ask("watcher", earliest=0, latest=9, stable=5)
     story.ask("watcher", earliest=0, latest=9, stable=9)
@@ -129,11 +129,12 @@ def clean() -> Story:
     _while_a_node_is_down(story)
     _operators(story)
     history = story.history
-    history.faults.append(Fault("1.F1", "F1 kill leader", "node 1", 2 * S, 3 * S, 4 * S, 5 * S))
-    history.leaders += [Leader(7, 0, 1, 1, S), Leader(7, 0, 2, 2, 3 * S), Leader(8, 1, 1, 3, S)]
+    history.faults.append(FaultRow("1.F1", "F1 kill leader", "node 1", 2 * S, 3 * S, 4 * S, 5 * S))
+    history.leaders += [LeaderRow(7, 0, 1, 1, S), LeaderRow(7, 0, 2, 2, 3 * S), LeaderRow(8, 1, 1, 3, S)]
     for node, (partition, log) in itertools.product(NODES, story.logs.items()):
         history.replica_dump += [
-            ReplicaDump(node, partition, offset, 1 if offset < 2 else 2, value, 7) for offset, value in enumerate(log)
+            ReplicaDumpRow(node, partition, offset, 1 if offset < 2 else 2, value, 7)
+            for offset, value in enumerate(log)
         ]
     return story
 
@@ -145,7 +146,7 @@ def register(
     number = story.call("operator", "alter" if f == "write" else "describe", outcome, at_s=at_s)
     times = int(at_s * S), int((at_s + took_s) * S)
     story.history.ops[-1] = story.history.ops[-1]._replace(t_end_ns=times[1])
-    story.history.registers.append(Register(number, name, f, value, outcome, *times))
+    story.history.registers.append(RegisterRow(number, name, f, value, outcome, *times))
 
 
 def _operators(story: Story) -> None:
@@ -169,12 +170,12 @@ def steadily(story: Story, begin_s: float, end_s: float, every_s: float) -> None
         at_s = begin_s + place * every_s
         number = story.call("s", "produce", at_s=at_s)
         story.history.ops[-1] = story.history.ops[-1]._replace(t_end_ns=int((at_s + 0.005) * S))
-        story.history.sends.append(Send(number, f"s:{number}", 2, "s", None, None, None, OK, None))
+        story.history.sends.append(SendRow(number, f"s:{number}", 2, "s", None, None, None, OK, None))
 
 
 def _while_a_node_is_down(story: Story) -> None:
     """Node 3 leads partition 2, before and while node 1 is killed: 350 events each."""
-    story.history.leaders.append(Leader(9, 2, 1, 3, 0))
+    story.history.leaders.append(LeaderRow(9, 2, 1, 3, 0))
     steadily(story, 1.0, 2.0, 1 / 350)
     steadily(story, 3.0, 4.0, 1 / 350)
 
@@ -184,13 +185,15 @@ def _while_zookeeper_fails(story: Story) -> None:
     history = story.history
     steadily(story, 11.0, 16.0, 0.1)
     steadily(story, 20.0, 20.5, 0.1)
-    history.faults.append(Fault("2.F14", "F14 kill ZooKeeper's leader", "zookeeper2", 13 * S, 13 * S, 14 * S, 14 * S))
+    history.faults.append(
+        FaultRow("2.F14", "F14 kill ZooKeeper's leader", "zookeeper2", 13 * S, 13 * S, 14 * S, 14 * S)
+    )
     sessions = {look: {node: 100 + node for node in NODES} for look in range(1, 6)}
     sessions[2].pop(1)
     for look in (3, 4, 5):
         sessions[look][1] = 201
     history.registrations += [
-        Registration(look, (11 + look) * S, node, session, f"token-{node}", f"127.0.0.1:{7000 + node}")
+        RegistrationRow(look, (11 + look) * S, node, session, f"token-{node}", f"127.0.0.1:{7000 + node}")
         for look, by_node in sessions.items()
         for node, session in by_node.items()
     ]
@@ -223,10 +226,10 @@ def everywhere(story: Story, partition: int, value: str) -> None:
         if read.partition == partition and read.group is None
     }
     history.reads += [read._replace(msg_id=value, offset=offset, pos=read.pos + 1) for read in last.values()]
-    history.replica_dump += [ReplicaDump(node, partition, offset, 2, value, 7) for node in NODES]
+    history.replica_dump += [ReplicaDumpRow(node, partition, offset, 2, value, 7) for node in NODES]
 
 
-def gone(story: Story, value: str, *, disks: bool = True, keep: Callable[[Read], bool] = lambda read: False) -> None:
+def gone(story: Story, value: str, *, disks: bool = True, keep: Callable[[ReadRow], bool] = lambda read: False) -> None:
     history = story.history
     history.reads = [read for read in history.reads if read.msg_id != value or keep(read)]
     if disks:
@@ -270,7 +273,7 @@ def numbers_swapped(story: Story) -> None:
 
 def old_epoch(story: Story) -> None:
     number = story.call("a", "produce", INFO, at_s=2.6)
-    story.history.sends.append(Send(number, "a:9", 0, "a", 0, 2, None, INFO, None))
+    story.history.sends.append(SendRow(number, "a:9", 0, "a", 0, 2, None, INFO, None))
     everywhere(story, 0, "a:9")
 
 
@@ -338,7 +341,7 @@ def before_its_commit(story: Story) -> None:
 
 
 def two_outputs(story: Story) -> None:
-    story.history.inputs.append(Input("t1", "t:3", 0, *SOURCES[0]))
+    story.history.inputs.append(InputRow("t1", "t:3", 0, *SOURCES[0]))
 
 
 def from_the_future(story: Story) -> None:
@@ -346,7 +349,7 @@ def from_the_future(story: Story) -> None:
 
 
 def two_leaders(story: Story) -> None:
-    story.history.leaders.append(Leader(7, 0, 2, 3, 4 * S))
+    story.history.leaders.append(LeaderRow(7, 0, 2, 3, 4 * S))
 
 
 def stale_end(story: Story) -> None:
@@ -371,7 +374,7 @@ def replica_differs(story: Story) -> None:
 
 def partition_dead(story: Story) -> None:
     number = story.call("z", "produce", INFO)
-    story.history.sends.append(Send(number, "z:0", 5, "z", None, None, None, INFO, None))
+    story.history.sends.append(SendRow(number, "z:0", 5, "z", None, None, None, INFO, None))
     story.call("z", "produce", INFO, at_s=90.0)
 
 
@@ -384,7 +387,7 @@ def reader_stopped(story: Story) -> None:
 
 
 def node_died(story: Story) -> None:
-    story.history.complaints.append(Complaint(2, S, "it ended by itself with status 1"))
+    story.history.complaints.append(ComplaintRow(2, S, "it ended by itself with status 1"))
 
 
 def endless(story: Story) -> None:

@@ -13,7 +13,7 @@ from chaos.checkers.all import CHECKERS, judge_run, judgement_of
 from chaos.checkers.verdict import Result
 from chaos.history import history as histories
 from chaos.history.history import History
-from chaos.history.tables import ADDED_LATER, TABLES, Moment, ReplicaDump
+from chaos.history.tables import ADDED_LATER, TABLES, MomentRow, ReplicaDumpRow
 from tests.unit.chaos.checkers.synthetic import DAMAGES, NODES, Damage, Story, clean
 
 
@@ -68,9 +68,9 @@ def test_what_was_rolled_back_may_be_written_again() -> None:
 def test_what_was_rolled_back_behind_the_last_committed_event_is_not_there_twice_either() -> None:
     story = clean()
     end = len(story.logs[1])
-    story.history.replica_dump += [ReplicaDump(node, 1, end, 2, "t:8", 7) for node in NODES]
+    story.history.replica_dump += [ReplicaDumpRow(node, 1, end, 2, "t:8", 7) for node in NODES]
     assert judge_run(story.history).failed == []
-    story.history.replica_dump += [ReplicaDump(node, 0, len(story.logs[0]), 2, "b:1", 7) for node in NODES]
+    story.history.replica_dump += [ReplicaDumpRow(node, 0, len(story.logs[0]), 2, "b:1", 7) for node in NODES]
     assert "C3" in judge_run(story.history).failed, "no transaction has sent that"
 
 
@@ -93,11 +93,11 @@ def test_a_run_without_a_fault_is_no_pass() -> None:
 def test_what_a_run_was_for_must_have_happened() -> None:
     story = clean()
     hope = "a leader changed while a commit was being decided"
-    story.history.moments = [Moment(hope, 0)]
+    story.history.moments = [MomentRow(hope, 0)]
     assert judge_run(story.history).result is Result.PASSED
     judgement = judge_run(story.history, hopes=[hope])
     assert (judgement.result, hope in judgement.why) == (Result.NODATA, True)
-    story.history.moments = [Moment(hope, 1)]
+    story.history.moments = [MomentRow(hope, 1)]
     assert judge_run(story.history, hopes=[hope]).result is Result.PASSED
 
 

@@ -7,12 +7,12 @@ import random
 import pytest
 
 from chaos.checkers.cluster.registers import conflicts, zones_of
-from chaos.history.tables import INFO, INITIAL, OK, READ, WRITE, Register
+from chaos.history.tables import INFO, INITIAL, OK, READ, WRITE, RegisterRow
 
 LATEST = 12
 
 
-def has_an_order(calls: list[Register]) -> bool:
+def has_an_order(calls: list[RegisterRow]) -> bool:
     """By search: each call in turn that nobody else must come before, with the value that the register has then."""
 
     def search(left: frozenset[int], value: int) -> bool:
@@ -32,11 +32,11 @@ def has_an_order(calls: list[Register]) -> bool:
     return search(frozenset(range(len(calls))), INITIAL)
 
 
-def end(call: Register) -> float:
+def end(call: RegisterRow) -> float:
     return float("inf") if call.type != OK or call.t_end_ns is None else call.t_end_ns
 
 
-def drawn(chance: random.Random) -> list[Register]:
+def drawn(chance: random.Random) -> list[RegisterRow]:
     """Calls of a few clients; what is read is mostly what a register would say, and sometimes anything."""
     calls = []
     writes = 0
@@ -46,9 +46,9 @@ def drawn(chance: random.Random) -> list[Register]:
         if chance.random() < 0.45:
             writes += 1
             outcome = INFO if chance.random() < 0.25 else OK
-            calls.append(Register(number, "r", WRITE, writes, outcome, begin, until))
+            calls.append(RegisterRow(number, "r", WRITE, writes, outcome, begin, until))
         else:
-            calls.append(Register(number, "r", READ, chance.randint(0, 3), OK, begin, until))
+            calls.append(RegisterRow(number, "r", READ, chance.randint(0, 3), OK, begin, until))
     return calls
 
 

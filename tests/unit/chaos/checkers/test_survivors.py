@@ -11,7 +11,7 @@ from chaos.checkers.verdict import Result, Verdict, judge
 from chaos.checkers.view import View
 from chaos.faults.fault import named
 from chaos.faults.processes import Kill, Pause
-from chaos.history.tables import Fault, Leader
+from chaos.history.tables import FaultRow, LeaderRow
 from tests.unit.chaos.checkers.synthetic import S, Story, changed, clean, steadily, survivors_slow
 
 
@@ -36,7 +36,7 @@ def test_faults_that_stop_one_node_are_known_by_what_the_history_says_of_them(
     fault: Kill | Pause, node: int | None
 ) -> None:
     struck = named([3]) if node is not None else named([1, 3])
-    row = Fault("1", f"{fault.id} {fault.kind}", struck, 0, 1, 2, 3)
+    row = FaultRow("1", f"{fault.id} {fault.kind}", struck, 0, 1, 2, 3)
     assert stopped_node(row) == node
     assert stopped_node(row._replace(kind="F3 isolate leader (swallow)")) is None
 
@@ -54,7 +54,7 @@ def of_the_failed_node(story: Story) -> None:
 
 
 def with_a_new_leader_meanwhile(story: Story) -> None:
-    story.history.leaders.append(Leader(9, 2, 2, 2, int(3.5 * S)))
+    story.history.leaders.append(LeaderRow(9, 2, 2, 2, int(3.5 * S)))
 
 
 def with_nobody_known_to_lead(story: Story) -> None:
@@ -62,15 +62,15 @@ def with_nobody_known_to_lead(story: Story) -> None:
 
 
 def beside_another_fault(story: Story) -> None:
-    story.history.faults.append(Fault("1.F6", "F6 any late by 50 ms", "node 2", S, S, 2 * S, int(2.1 * S)))
+    story.history.faults.append(FaultRow("1.F6", "F6 any late by 50 ms", "node 2", S, S, 2 * S, int(2.1 * S)))
 
 
 def right_after_another_fault(story: Story) -> None:
-    story.history.faults.append(Fault("0.F6", "F6 any late by 50 ms", "node 2", 0, 0, S // 2, int(0.9 * S)))
+    story.history.faults.append(FaultRow("0.F6", "F6 any late by 50 ms", "node 2", 0, 0, S // 2, int(0.9 * S)))
 
 
 def right_after_a_new_leader(story: Story) -> None:
-    story.history.leaders.append(Leader(9, 2, 2, 2, int(1.5 * S)))
+    story.history.leaders.append(LeaderRow(9, 2, 2, 2, int(1.5 * S)))
 
 
 def with_few_calls(story: Story) -> None:
@@ -119,8 +119,8 @@ def test_a_fault_without_a_time_before_it_is_left_out() -> None:
     story = clean()
     survivors_slow(story)
     steadily(story, 26.0, 28.0, 1 / 400)
-    story.history.faults.append(Fault("2.F1", "F1 kill leader", "node 1", 25 * S, 25 * S, 26 * S, 26 * S))
-    story.history.faults.append(Fault("3.F1", "F1 kill leader", "node 1", 28 * S, 28 * S, 29 * S, 29 * S))
+    story.history.faults.append(FaultRow("2.F1", "F1 kill leader", "node 1", 25 * S, 25 * S, 26 * S, 26 * S))
+    story.history.faults.append(FaultRow("3.F1", "F1 kill leader", "node 1", 28 * S, 28 * S, 29 * S, 29 * S))
     told = compared(View(story.history))
     assert {one.fault.id for one in (*told.before, *told.during)} == {"1.F1"}
 

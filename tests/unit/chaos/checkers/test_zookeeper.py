@@ -8,7 +8,7 @@ from chaos.checkers.all import judge_run
 from chaos.checkers.verdict import Result, Verdict
 from chaos.cluster.zookeeper import password_of
 from chaos.history.history import History
-from chaos.history.tables import INFO, OK, Fault, Send
+from chaos.history.tables import INFO, OK, FaultRow, SendRow
 from tests.unit.chaos.checkers.synthetic import S, Story, changed, clean, zookeeper_noticed
 
 
@@ -31,7 +31,7 @@ def test_a_wait_while_another_fault_is_felt_too_says_nothing_of_zookeeper() -> N
     story = clean()
     zookeeper_noticed(story)
     assert verdict(story.history, "ZK").result is Result.FAILED
-    story.history.faults.append(Fault("2.F1", "F1 kill leader", "node 3", 13 * S, 13 * S, 14 * S, 15 * S))
+    story.history.faults.append(FaultRow("2.F1", "F1 kill leader", "node 3", 13 * S, 13 * S, 14 * S, 15 * S))
     assert verdict(story.history, "ZK").result is Result.NODATA
 
 
@@ -59,7 +59,7 @@ def test_a_batch_of_sparks_is_no_wait() -> None:
     story = clean()
     number = story.call("spark", "txn-commit", at_s=11.0)
     story.history.ops[-1] = story.history.ops[-1]._replace(t_end_ns=15 * S)
-    story.history.sends.append(Send(number, "spark.p0:0", 3, "spark", None, None, "spark/0", OK, None))
+    story.history.sends.append(SendRow(number, "spark.p0:0", 3, "spark", None, None, "spark/0", OK, None))
     assert verdict(story.history, "ZK").result is Result.PASSED
     changed(story, "ops", lambda op: op.op_id == number, f="produce")
     assert verdict(story.history, "ZK").result is Result.FAILED
@@ -77,7 +77,7 @@ def test_a_node_whose_disk_was_replaced_is_registered_by_another_data_directory_
     story = clean()
     changed(story, "registrations", lambda row: row.node == 2 and row.look >= 3, token="new")
     assert verdict(story.history, "REG").result is Result.FAILED
-    story.history.faults.append(Fault("3.F12", "F12 disk replaced", "node 2", 12 * S, 12 * S, 13 * S, 13 * S))
+    story.history.faults.append(FaultRow("3.F12", "F12 disk replaced", "node 2", 12 * S, 12 * S, 13 * S, 13 * S))
     assert verdict(story.history, "REG").result is Result.PASSED
     changed(story, "registrations", lambda row: row.node == 2 and row.look == 5, token="token-2")
     assert verdict(story.history, "REG").result is Result.FAILED, "what was given up came back"

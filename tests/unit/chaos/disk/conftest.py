@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos.disk import Disk
+from chaos.disk import FaultyDisk
 from tests.disks import disk_on_order
 
 Run = Callable[..., str]
@@ -36,16 +36,16 @@ def outcome(call, *args):
 
 
 @pytest.fixture
-def make_disk(tmp_path: Path) -> Callable[..., Disk]:
+def make_disk(tmp_path: Path) -> Callable[..., FaultyDisk]:
     return lambda **more: disk_on_order(tmp_path, **more)
 
 
 @pytest.fixture
-def disk(make_disk: Callable[..., Disk]) -> Disk:
+def disk(make_disk: Callable[..., FaultyDisk]) -> FaultyDisk:
     return make_disk()
 
 
-def begin(disk: Disk, program: str) -> subprocess.Popen[str]:
+def begin(disk: FaultyDisk, program: str) -> subprocess.Popen[str]:
     """A small program; what it may use stands in PRELUDE."""
     return subprocess.Popen(
         [sys.executable, "-S", "-c", PRELUDE + textwrap.dedent(program)],
@@ -57,7 +57,7 @@ def begin(disk: Disk, program: str) -> subprocess.Popen[str]:
 
 
 @pytest.fixture
-def run(disk: Disk) -> Run:
+def run(disk: FaultyDisk) -> Run:
     """Runs a program to its end, and returns what it said."""
 
     def run_one(program: str, status: int = 0) -> str:

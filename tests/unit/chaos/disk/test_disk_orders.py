@@ -6,12 +6,14 @@ import errno
 import signal
 from pathlib import Path
 
-from chaos.disk import Disk
+from chaos.disk import FaultyDisk
 from chaos.disk.orders import Call
 from tests.unit.chaos.disk.conftest import Run, begin
 
 
-def test_the_third_sync_of_the_files_that_match_fails_and_each_open_file_is_told_once(disk: Disk, run: Run) -> None:
+def test_the_third_sync_of_the_files_that_match_fails_and_each_open_file_is_told_once(
+    disk: FaultyDisk, run: Run
+) -> None:
     number = disk.orders.fail("sync", "*.seg", first=3)
     said = run("""
         one, other, two = made("a.seg", b"1"), os.open(at("a.seg"), os.O_RDWR), made("b.log", b"2")
@@ -29,7 +31,7 @@ def test_the_third_sync_of_the_files_that_match_fails_and_each_open_file_is_told
     assert (disk.root / "a.seg").read_bytes() == b"1\0\0\0\0"  # the length is a matter of the file system
 
 
-def test_a_sync_waits_for_what_another_one_writes_and_may_never_hear_that_it_failed(disk: Disk, run: Run) -> None:
+def test_a_sync_waits_for_what_another_one_writes_and_may_never_hear_that_it_failed(disk: FaultyDisk, run: Run) -> None:
     disk.orders.delay("sync", "a", 0.5, most=1)
     disk.orders.fail("sync", "a", first=2)
     said = run("""
@@ -47,7 +49,7 @@ def test_a_sync_waits_for_what_another_one_writes_and_may_never_hear_that_it_fai
     assert said == f"[('first', 0), ('second', {errno.EIO})]\n" or said == f"[('first', {errno.EIO}), ('second', 0)]\n"
 
 
-def test_what_another_sync_is_writing_is_there_when_a_sync_ends(disk: Disk, run: Run) -> None:
+def test_what_another_sync_is_writing_is_there_when_a_sync_ends(disk: FaultyDisk, run: Run) -> None:
     disk.orders.delay("sync", "a", 0.5, most=1)
     run(
         """
@@ -65,7 +67,7 @@ def test_what_another_sync_is_writing_is_there_when_a_sync_ends(disk: Disk, run:
     assert (disk.root / "a").read_bytes() == b"x"
 
 
-def test_a_process_is_killed_at_the_call_that_was_ordered(disk: Disk, run: Run) -> None:
+def test_a_process_is_killed_at_the_call_that_was_ordered(disk: FaultyDisk, run: Run) -> None:
     disk.orders.kill_at("sync", "b", 2)
     run(
         """
@@ -77,7 +79,7 @@ def test_a_process_is_killed_at_the_call_that_was_ordered(disk: Disk, run: Run) 
     assert {path.name: path.read_bytes() for path in disk.root.iterdir()} == {"b": b"a"}
 
 
-def test_a_synchronous_write_is_durable_alone_and_strikes_as_a_sync_does(disk: Disk, run: Run) -> None:
+def test_a_synchronous_write_is_durable_alone_and_strikes_as_a_sync_does(disk: FaultyDisk, run: Run) -> None:
     disk.orders.fail("sync", "a", first=2)
     said = run("""
         plain, durable = made("a", b"p" * 65536), os.open(at("a"), os.O_RDWR | os.O_DSYNC); sync_names()
@@ -91,7 +93,7 @@ def test_a_synchronous_write_is_durable_alone_and_strikes_as_a_sync_does(disk: D
     assert b"failed" not in found
 
 
-def test_what_is_written_anew_after_an_error_is_synced_again(disk: Disk, run: Run) -> None:
+def test_what_is_written_anew_after_an_error_is_synced_again(disk: FaultyDisk, run: Run) -> None:
     disk.orders.fail("sync", "a")
     said = run("""
         file = made("a", b"x" * 6); outcome(os.fsync, file)
@@ -103,7 +105,7 @@ def test_what_is_written_anew_after_an_error_is_synced_again(disk: Disk, run: Ru
     assert (disk.root / "a").read_bytes() == b"\0\0yy\0\0"
 
 
-def test_who_forgets_the_cache_reads_what_the_platter_has(disk: Disk, run: Run) -> None:
+def test_who_forgets_the_cache_reads_what_the_platter_has(disk: FaultyDisk, run: Run) -> None:
     disk.orders.fail("sync", "a", first=2)
     run("""
         file = made("a", b"1111"); os.fsync(file); os.write(file, b"2222"); outcome(os.fsync, file)
@@ -118,14 +120,14 @@ def test_who_forgets_the_cache_reads_what_the_platter_has(disk: Disk, run: Run) 
     assert said.splitlines() == ["b'111122223333'", r"b'1111\x00\x00\x00\x003333'"]
 
 
-def test_a_directory_that_cannot_be_synced_keeps_its_old_names(disk: Disk, run: Run) -> None:
+def test_a_directory_that_cannot_be_synced_keeps_its_old_names(disk: FaultyDisk, run: Run) -> None:
     disk.orders.fail("sync-directory", ".")
     assert run('made("a"); print(outcome(sync_names))').split() == [str(errno.EIO)]
     disk.lose_power()
     assert list(disk.root.iterdir()) == []
 
 
-def test_what_is_named_while_a_directory_is_synced_may_come_too_late(disk: Disk, run: Run) -> None:
+def test_what_is_named_while_a_directory_is_synced_may_come_too_late(disk: FaultyDisk, run: Run) -> None:
     disk.orders.delay("sync-directory", ".", 0.5)
     run("""
         import time
@@ -139,7 +141,7 @@ def test_what_is_named_while_a_directory_is_synced_may_come_too_late(disk: Disk,
     assert [path.name for path in disk.root.iterdir()] == ["early"]
 
 
-def test_there_is_room_for_so_much(disk: Disk, run: Run) -> None:
+def test_there_is_room_for_so_much(disk: FaultyDisk, run: Run) -> None:
     number = disk.orders.leave_room("*", 10)
     said = run("""
         file = made("a")
@@ -152,7 +154,7 @@ def test_there_is_room_for_so_much(disk: Disk, run: Run) -> None:
     assert run('print(os.write(made("a"), b"w" * 20))') == "20\n"
 
 
-def test_a_write_is_short_as_ordered_and_what_it_wrote_counts(disk: Disk, run: Run) -> None:
+def test_a_write_is_short_as_ordered_and_what_it_wrote_counts(disk: FaultyDisk, run: Run) -> None:
     disk.orders.shorten("a", 3, first=2)
     said = run("""
         file = made("a")
@@ -164,7 +166,7 @@ def test_a_write_is_short_as_ordered_and_what_it_wrote_counts(disk: Disk, run: R
     assert (disk.root / "a").read_bytes() == b"abcdabc\0abcd"
 
 
-def test_any_kind_of_call_can_fail(disk: Disk, run: Run) -> None:
+def test_any_kind_of_call_can_fail(disk: FaultyDisk, run: Run) -> None:
     calls: tuple[tuple[Call, str], ...] = (
         ("open", "o"),
         ("rename", "r"),
@@ -184,7 +186,7 @@ def test_any_kind_of_call_can_fail(disk: Disk, run: Run) -> None:
     assert said.splitlines() == [" ".join([str(errno.EROFS)] * 6), "['d', 'r', 't', 'u', 'w']"]
 
 
-def test_orders_change_while_the_process_runs(disk: Disk) -> None:
+def test_orders_change_while_the_process_runs(disk: FaultyDisk) -> None:
     process = begin(
         disk,
         """
@@ -214,7 +216,7 @@ def test_orders_change_while_the_process_runs(disk: Disk) -> None:
     assert process.wait(60) == 0
 
 
-def test_what_lies_elsewhere_is_left_alone(disk: Disk, run: Run, tmp_path: Path) -> None:
+def test_what_lies_elsewhere_is_left_alone(disk: FaultyDisk, run: Run, tmp_path: Path) -> None:
     disk.orders.fail("open", "*", most=0)
     run(f'open({str(tmp_path / "elsewhere")!r}, "w").write("x"); os.close(os.open(at("../elsewhere"), os.O_RDONLY))')
     assert (tmp_path / "elsewhere").read_text() == "x"

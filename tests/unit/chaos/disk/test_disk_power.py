@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos.disk import Disk
+from chaos.disk import FaultyDisk
 from tests.unit.chaos.disk.conftest import Run, begin
 from tests.unit.chaos.disk.operations import Model, program
 
@@ -20,7 +20,7 @@ def tree(root: Path) -> dict[str, bytes | None]:
     }
 
 
-def test_what_was_synced_is_there_and_nothing_else(disk: Disk, run: Run) -> None:
+def test_what_was_synced_is_there_and_nothing_else(disk: FaultyDisk, run: Run) -> None:
     run("""
         file = made("kept", b"synced,"); os.fdatasync(file); sync_names()
         os.write(file, b"not synced")
@@ -32,21 +32,21 @@ def test_what_was_synced_is_there_and_nothing_else(disk: Disk, run: Run) -> None
     assert (loss.names, loss.sectors) == (2, 1)
 
 
-def test_a_killed_process_loses_nothing_before_the_power_goes(disk: Disk, run: Run) -> None:
+def test_a_killed_process_loses_nothing_before_the_power_goes(disk: FaultyDisk, run: Run) -> None:
     run('made("a", b"in the page cache"); os.kill(os.getpid(), signal.SIGKILL)', status=-signal.SIGKILL)
     assert run('print(open(at("a")).read())') == "in the page cache\n"
     disk.lose_power()
     assert tree(disk.root) == {}
 
 
-def test_the_next_process_syncs_what_the_one_before_left(disk: Disk, run: Run) -> None:
+def test_the_next_process_syncs_what_the_one_before_left(disk: FaultyDisk, run: Run) -> None:
     run('made("a", b"of the first")')
     run('os.fsync(made("a")); sync_names()')
     disk.lose_power()
     assert tree(disk.root) == {"a": b"of the first"}
 
 
-def test_names_change_when_their_directory_is_synced(disk: Disk, run: Run) -> None:
+def test_names_change_when_their_directory_is_synced(disk: FaultyDisk, run: Run) -> None:
     run("""
         os.mkdir(at("d")); sync_names()
         for name in ("d/a", "d/b", "d/c"): os.fsync(made(name, name.encode()))
@@ -60,7 +60,7 @@ def test_names_change_when_their_directory_is_synced(disk: Disk, run: Run) -> No
     assert tree(disk.root) == {"d": None, "d/z": b"d/a", "d/c": b"d/c"}
 
 
-def test_a_rename_over_a_file_leaves_the_old_one_or_the_new(disk: Disk, run: Run) -> None:
+def test_a_rename_over_a_file_leaves_the_old_one_or_the_new(disk: FaultyDisk, run: Run) -> None:
     run('os.fsync(made("a", b"old")); sync_names()')
     found = set()
     for seed in range(20):
@@ -73,14 +73,14 @@ def test_a_rename_over_a_file_leaves_the_old_one_or_the_new(disk: Disk, run: Run
     assert found == {b"old", b"new"}
 
 
-def test_what_lies_below_a_name_that_is_lost_is_lost(disk: Disk, run: Run) -> None:
+def test_what_lies_below_a_name_that_is_lost_is_lost(disk: FaultyDisk, run: Run) -> None:
     run('os.mkdir(at("d")); os.fsync(made("d/a", b"a")); sync_names("d")')
     disk.lose_power()
     assert tree(disk.root) == {}
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_any_operations_leave_what_a_model_says(make_disk: Callable[..., Disk], seed: int) -> None:
+def test_any_operations_leave_what_a_model_says(make_disk: Callable[..., FaultyDisk], seed: int) -> None:
     """Random operations, killed at a random one; a model that was written without the library says what may be left."""
     chance = random.Random(seed)
     disk = make_disk(mirrors=True)
@@ -104,7 +104,7 @@ def test_any_operations_leave_what_a_model_says(make_disk: Callable[..., Disk], 
         model.continue_with(after)
 
 
-def test_what_passes_by_the_library_is_found(make_disk: Callable[..., Disk]) -> None:
+def test_what_passes_by_the_library_is_found(make_disk: Callable[..., FaultyDisk]) -> None:
     disk = make_disk(mirrors=True)
     process = begin(
         disk,

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from chaos.disk import Disk
+from chaos.disk import FaultyDisk
 
 ROOT = Path(__file__).resolve().parents[4]
 
@@ -27,7 +27,7 @@ os._exit(0)
 """
 
 
-def test_what_is_remembered_is_there_after_a_loss_of_power_at_any_call(disk: Disk) -> None:
+def test_what_is_remembered_is_there_after_a_loss_of_power_at_any_call(disk: FaultyDisk) -> None:
     def remember() -> str:
         environment = {**os.environ, **disk.environment()}
         done = subprocess.run(

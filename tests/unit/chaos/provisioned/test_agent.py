@@ -321,7 +321,7 @@ def test_whoever_has_a_long_name_or_none_of_ours_has_the_lock() -> None:
 
 KILLED = """
 import os, sys
-from chaos.cluster.provisioned.on_host.keeper import Keeper
+from chaos.cluster.provisioned.on_host.keeper import UndoKeeper
 from chaos.cluster.provisioned.on_host.lock import Lock
 
 def undo(done):
@@ -329,7 +329,7 @@ def undo(done):
         pass
 
 lock = Lock("a killed run", sys.argv[1])
-Keeper(undo, ()).note({"is_down": True})
+UndoKeeper(undo, ()).note({"is_down": True})
 os.kill(os.getpid(), 9)
 """
 

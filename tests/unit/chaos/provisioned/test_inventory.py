@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from chaos.cannot_run import CannotRun
-from chaos.cluster.provisioned.inventory import Host, hosts_in, read
+from chaos.cluster.provisioned.inventory import InventoryHost, hosts_in, read
 from tests.ansible.playbooks import COLLECTION, ansible_directory
 
 needs_ansible = pytest.mark.skipif(ansible_directory() is None, reason="no Ansible here: make test brings it")
@@ -32,12 +32,12 @@ def test_a_host_is_reached_as_its_variables_say() -> None:
         )
     )  # fmt: skip
     arguments = ("-o", "ProxyCommand=ssh -W %h:%p jump", "-4")
-    assert host == Host("n1", "192.0.2.1", "ops", "2222", "~/key", arguments, "/usr/bin/python3.12")
+    assert host == InventoryHost("n1", "192.0.2.1", "ops", "2222", "~/key", arguments, "/usr/bin/python3.12")
 
 
 def test_a_host_without_variables_is_reached_by_its_name() -> None:
-    assert hosts_in(told({"hosts": ["n1"]})) == [Host("n1", "n1")]
-    assert hosts_in(one(ansible_python_interpreter="auto_silent")) == [Host("n1", "n1")]
+    assert hosts_in(told({"hosts": ["n1"]})) == [InventoryHost("n1", "n1")]
+    assert hosts_in(one(ansible_python_interpreter="auto_silent")) == [InventoryHost("n1", "n1")]
 
 
 def test_hosts_of_groups_below_belong_to_it_once() -> None:
@@ -97,7 +97,7 @@ def test_an_inventory_that_is_not_there(tmp_path: Path) -> None:
 @needs_ansible
 def test_the_example_inventories_are_read() -> None:
     hosts = read(COLLECTION / "inventories/three", ansible_directory())
-    expected = [Host(f"node{number}", f"192.0.2.1{number}", "root") for number in (1, 2, 3)]
+    expected = [InventoryHost(f"node{number}", f"192.0.2.1{number}", "root") for number in (1, 2, 3)]
     assert hosts == expected
 
 

@@ -15,10 +15,10 @@ import pytest
 
 from chaos import processes
 from chaos.cannot_run import CannotRun
-from chaos.cluster.links import CLIENTS, NODES, Link, Links
-from chaos.cluster.provisioned.inventory import Host
+from chaos.cluster.links import CLIENTS, NODES, Links, NetworkLink
+from chaos.cluster.provisioned.inventory import InventoryHost
 from chaos.cluster.provisioned.links import Endpoints, RemoteProxy, links_between, missing
-from chaos.cluster.provisioned.ssh import Connection, OrderFailed
+from chaos.cluster.provisioned.ssh import OrderFailed, SshConnection
 from chaos.proxies import HOW_TO_GET, find_server
 from tests.integration.clusters.cluster import wait_until
 from tests.ports import free_ports
@@ -166,7 +166,7 @@ def test_a_proxy_that_is_not_there_is_told(told: Told, server: Server) -> None:
 
 def ends(node: int, others: list[int], **listeners: str) -> Endpoints:
     """Each dials by proxies on its loopback; clients by one on its address."""
-    connection = Connection(Host(f"n{node}", f"n{node}"))
+    connection = SshConnection(InventoryHost(f"n{node}", f"n{node}"))
     found = Endpoints(node, connection, {other: f"127.0.0.1:{17100 + other}" for other in others}, "chaos", {
         "default": f"n{node}:5672", "chaos": f"n{node}:15673", **listeners,
     })  # fmt: skip
@@ -188,7 +188,7 @@ def test_what_a_node_says_travels_on_its_proxy_and_back_on_the_others(three: dic
     assert parts == {("n1/at-127.0.0.1:17102", "upstream"), ("n2/at-127.0.0.1:17101", "downstream")}
     assert len({way.name for way in links.ways.values()}) == 9
     assert len([link for link in links.all if link.protocol == NODES]) == 6
-    [(way, direction)] = links.parts(Link("producers", "3", CLIENTS))
+    [(way, direction)] = links.parts(NetworkLink("producers", "3", CLIENTS))
     assert (way.name, direction) == ("n3/at-n3:15673", "upstream")
 
 
@@ -218,7 +218,7 @@ def test_proxies_that_cannot_be_told_end_a_run_without_a_verdict() -> None:
         def order(self, name: str, /, **arguments: Any) -> None:
             raise OrderFailed("n1", "failed", "Toxiproxy is gone")
 
-    proxy = RemoteProxy(cast(Connection, Failing()), "to-n2", "127.0.0.1:17102", "n2:7101")
+    proxy = RemoteProxy(cast(SshConnection, Failing()), "to-n2", "127.0.0.1:17102", "n2:7101")
     with pytest.raises(CannotRun, match="n1: Toxiproxy is gone: the run was broken off"):
         proxy.disable()
 
@@ -230,7 +230,7 @@ def test_a_proxy_is_told_over_the_connection_to_its_host() -> None:
         def order(self, name: str, /, **arguments: Any) -> None:
             orders.append((name, arguments))
 
-    proxy = RemoteProxy(cast(Connection, Noting()), "to-n2", "127.0.0.1:17102", "n2:7101")
+    proxy = RemoteProxy(cast(SshConnection, Noting()), "to-n2", "127.0.0.1:17102", "n2:7101")
     proxy.add_toxic(type="latency", stream="upstream", name="late", attributes={"latency": 5})
     proxy.destroy_toxic("late")
     proxy.disable()

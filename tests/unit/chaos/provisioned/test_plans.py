@@ -14,11 +14,11 @@ from chaos.cannot_run import CannotRun
 from chaos.checkers.all import judge_run
 from chaos.checkers.verdict import Result
 from chaos.cluster.provisioned.cluster import Provisioned, ProvisionedCluster
-from chaos.cluster.provisioned.inventory import Host
+from chaos.cluster.provisioned.inventory import InventoryHost
 from chaos.faults.catalogue import CATALOGUE, NEED_LINKS, UnfitFault, check_where
 from chaos.faults.fault import CannotStrike, Scene
 from chaos.history.history import History
-from chaos.run import Plan, explained, judged, run
+from chaos.run import RunPlan, explained, judged, run
 from holdfast.cli.commands.trials.chaos import chaos
 
 PROCESSES = {"F0", "F1", "F1C", "F2", "F2C", "F13", "F13C", "F16", "F18"}
@@ -50,7 +50,7 @@ def test_processes_can_be_hurt_anywhere_and_links_where_there_are_proxies() -> N
 )
 def test_what_cannot_be_there_is_refused_with_the_reason(workload: str, fault: str, why: str) -> None:
     with pytest.raises(CannotRun, match=why):
-        Plan(workload, (fault,), inventory="hosts.yml").check()
+        RunPlan(workload, (fault,), inventory="hosts.yml").check()
 
 
 def test_nodes_of_an_inventory_are_not_the_runs_own(tmp_path: Path) -> None:
@@ -63,22 +63,22 @@ def test_nodes_of_an_inventory_are_not_the_runs_own(tmp_path: Path) -> None:
 
 
 def test_the_command_that_repeats_a_run_names_the_inventory() -> None:
-    command = Plan("W1", ("F1",), nodes=3, inventory="my hosts.yml").command
+    command = RunPlan("W1", ("F1",), nodes=3, inventory="my hosts.yml").command
     assert "--inventory 'my hosts.yml'" in command
     assert "--nodes" not in command
 
 
 def test_a_run_on_an_inventory_is_not_repeated_without_a_login(tmp_path: Path) -> None:
     with pytest.raises(CannotRun, match=r"its nodes are those of hosts\.yml: run its command again"):
-        run(Plan("W1", ("F1",), inventory="hosts.yml"), tmp_path)
+        run(RunPlan("W1", ("F1",), inventory="hosts.yml"), tmp_path)
 
 
 def test_a_verdict_that_such_a_run_cannot_have_says_so() -> None:
-    plan = Plan("W1", ("F1",), inventory="hosts.yml")
+    plan = RunPlan("W1", ("F1",), inventory="hosts.yml")
     [verdict] = [one for one in judged(plan, History()).verdicts if one.checker == "C18"]
     assert verdict.result is Result.NODATA
     assert "left out" in verdict.error
-    [verdict] = [one for one in judged(Plan("W1", ("F1",)), History()).verdicts if one.checker == "C18"]
+    [verdict] = [one for one in judged(RunPlan("W1", ("F1",)), History()).verdicts if one.checker == "C18"]
     assert verdict.error == ""
 
 
@@ -87,7 +87,7 @@ def test_a_verdict_that_was_found_is_left_as_it_is() -> None:
     judgement = dataclasses.replace(
         judgement, verdicts=[dataclasses.replace(one, result=Result.FAILED) for one in judgement.verdicts]
     )
-    assert explained(Plan("W1", ("F1",), inventory="hosts.yml"), judgement) == judgement
+    assert explained(RunPlan("W1", ("F1",), inventory="hosts.yml"), judgement) == judgement
 
 
 def test_a_host_that_is_not_reached_ends_a_run_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,9 +95,9 @@ def test_a_host_that_is_not_reached_ends_a_run_at_once(tmp_path: Path, monkeypat
     program.write_text("#!/bin/sh\necho 'no route to host' >&2\nexit 255\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{Path(sys.executable).parent}:/usr/bin:/bin")
-    plan = Plan("W1", ("F1",), inventory="hosts.yml")
+    plan = RunPlan("W1", ("F1",), inventory="hosts.yml")
     with pytest.raises(CannotRun, match="n1: ssh does not reach it at n1: no route to host"):
-        run(plan, tmp_path / "run", provisioned=Provisioned([Host("n1", "n1")], warn=print))
+        run(plan, tmp_path / "run", provisioned=Provisioned([InventoryHost("n1", "n1")], warn=print))
 
 
 @pytest.mark.parametrize(

@@ -12,13 +12,15 @@ import pytest
 
 from chaos.cannot_run import BrokenOff, CannotRun
 from chaos.cluster.provisioned import ssh
-from chaos.cluster.provisioned.inventory import Host
-from chaos.cluster.provisioned.ssh import Connection, command
+from chaos.cluster.provisioned.inventory import InventoryHost
+from chaos.cluster.provisioned.ssh import SshConnection, command
 from tests.ports import free_ports
 
 
 def test_ssh_is_given_what_the_inventory_says() -> None:
-    words = command(Host("n1", "192.0.2.1", "ops", "2222", "/key", ("-o", "ProxyJump=jump"), "/usr/bin/python3"))
+    words = command(
+        InventoryHost("n1", "192.0.2.1", "ops", "2222", "/key", ("-o", "ProxyJump=jump"), "/usr/bin/python3")
+    )
     head, (mark, address, script) = words[:-3], words[-3:]
     assert head[0] == "ssh"
     assert head[-8:] == ["-p", "2222", "-l", "ops", "-i", "/key", "-o", "ProxyJump=jump"]
@@ -30,13 +32,13 @@ def test_ssh_is_given_what_the_inventory_says() -> None:
 
 
 def test_ssh_is_given_nothing_that_the_inventory_does_not_say() -> None:
-    assert not {"-p", "-l", "-i"} & set(command(Host("n1", "n1")))
+    assert not {"-p", "-l", "-i"} & set(command(InventoryHost("n1", "n1")))
 
 
 @pytest.mark.skipif(shutil.which("ssh") is None, reason="there is no ssh")
 def test_a_host_that_does_not_answer_is_named_with_what_ssh_says(tmp_path: Path) -> None:
     [port] = free_ports(1)
-    connection = Connection(Host("n1", "127.0.0.1", port=str(port), arguments=("-F", "/dev/null")))
+    connection = SshConnection(InventoryHost("n1", "127.0.0.1", port=str(port), arguments=("-F", "/dev/null")))
     with pytest.raises(CannotRun, match=r"n1: ssh does not reach it at 127\.0\.0\.1: .*refused.*ansible_port"):
         connection.open()
 
@@ -61,7 +63,7 @@ def goes_to(directory: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> No
 def test_whose_fault_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, why: str) -> None:
     goes_to(tmp_path, script, monkeypatch)
     with pytest.raises(CannotRun, match=f"^n1: {why}"):
-        Connection(Host("n1", "n1", "ops")).open()
+        SshConnection(InventoryHost("n1", "n1", "ops")).open()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
@@ -69,7 +71,7 @@ def test_a_host_without_the_service_is_told_by_its_agent(tmp_path: Path, monkeyp
     """The agent's text travels, starts, and answers."""
     goes_to(tmp_path, 'exec sh -c "$word"', monkeypatch)
     with pytest.raises(CannotRun, match=r"n1: there is no service holdfast-node.*provisioned by playbooks/site\.yml"):
-        Connection(Host("n1", "n1")).open()
+        SshConnection(InventoryHost("n1", "n1")).open()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
@@ -80,18 +82,18 @@ def test_what_lies_where_a_login_begins_is_not_run(tmp_path: Path, monkeypatch: 
         (home / f"{name}.py").write_text("raise SystemExit('somebody else wrote this')\n")
     goes_to(tmp_path, f'cd {home}; PYTHONPATH={home} exec sh -c "$word"', monkeypatch)
     with pytest.raises(CannotRun, match="n1: there is no service holdfast-node"):
-        Connection(Host("n1", "n1")).open()
+        SshConnection(InventoryHost("n1", "n1")).open()
 
 
 def test_whose_run_it_is_stands_where_it_runs() -> None:
     assert re.fullmatch(rf"\S+@\S+, process {os.getpid()}, since \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d \S+", ssh.who())
-    assert f"'{ssh.who()}'" in shlex.split(command(Host("n1", "n1"), ssh.who())[-1])[-1]
+    assert f"'{ssh.who()}'" in shlex.split(command(InventoryHost("n1", "n1"), ssh.who())[-1])[-1]
 
 
 def test_a_host_that_is_away_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     goes_to(tmp_path, f"test -e {tmp_path}/once || {{ touch {tmp_path}/once; exit 255; }}; exit 3", monkeypatch)
     with pytest.raises(CannotRun, match="ended with status 3"):
-        Connection(Host("n1", "n1")).open(patience_s=0.5)
+        SshConnection(InventoryHost("n1", "n1")).open(patience_s=0.5)
 
 
 def test_a_host_that_is_lost_in_a_run_is_another_matter_than_one_that_was_never_reached(
@@ -101,7 +103,7 @@ def test_a_host_that_is_lost_in_a_run_is_another_matter_than_one_that_was_never_
     monkeypatch.setattr(ssh, "REOPENS_WITHIN_S", 0.0)
     script = f"test -e {tmp_path}/once && exit 255; touch {tmp_path}/once"
     goes_to(tmp_path, script + """; echo '{"ok": {}}'; exec sleep 1000""", monkeypatch)
-    connection = Connection(Host("n1", "n1"))
+    connection = SshConnection(InventoryHost("n1", "n1"))
     connection.open()
     process = connection._process
     assert process is not None
@@ -110,14 +112,14 @@ def test_a_host_that_is_lost_in_a_run_is_another_matter_than_one_that_was_never_
         connection.order("pid")
     connection.close()
     with pytest.raises(CannotRun, match="ssh does not reach it") as never:
-        Connection(Host("n1", "n1")).open()
+        SshConnection(InventoryHost("n1", "n1")).open()
     assert not isinstance(never.value, BrokenOff)
 
 
 def test_silence_has_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     goes_to(tmp_path, "exec sleep 1000", monkeypatch)
     monkeypatch.setattr(ssh, "OPENS_WITHIN_S", 0.2)
-    connection = Connection(Host("n1", "n1"))
+    connection = SshConnection(InventoryHost("n1", "n1"))
     with pytest.raises(CannotRun, match=r"n1: no answer within 0\.2 s"):
         connection.open()
     assert connection.close() == ""

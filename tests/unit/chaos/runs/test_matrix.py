@@ -11,16 +11,16 @@ from click.testing import CliRunner
 from chaos.cannot_run import BrokenOff
 from chaos.checkers.verdict import Result
 from chaos.cluster.provisioned.cluster import Provisioned
-from chaos.cluster.provisioned.inventory import Host
-from chaos.matrix import SHORT, Cell, NotRun, Part, Site, chosen, full, left_out, run
-from chaos.run import CannotRun, Run
+from chaos.cluster.provisioned.inventory import InventoryHost
+from chaos.matrix import SHORT, NotRun, Part, Site, Trial, chosen, full, left_out, run
+from chaos.run import CannotRun, ChaosRun
 from holdfast.cli.commands.trials.chaos import _not_run, chaos
 
 SEED = 1000
 
 
 def site(nodes: int, no_links: str = "", *, host: str = "n1") -> Site:
-    return Site("hosts.yml", Provisioned([Host(host, host)], warn=print), nodes, no_links)
+    return Site("hosts.yml", Provisioned([InventoryHost(host, host)], warn=print), nodes, no_links)
 
 
 @pytest.mark.parametrize("of", [1, 2, 3, 7, 500])
@@ -68,22 +68,24 @@ def test_what_is_left_can_be_run_and_what_is_left_out_cannot(nodes: int, no_link
 
 
 def test_cells_are_left_out_by_reason() -> None:
-    cells = chosen([Cell("W1", ("F9",)), Cell("W1", ("F1",)), Cell("W2", ("F9",)), Cell("W1", ("F1", "F2"), nodes=5)])
+    cells = chosen(
+        [Trial("W1", ("F9",)), Trial("W1", ("F1",)), Trial("W2", ("F9",)), Trial("W1", ("F1", "F2"), nodes=5)]
+    )
     found = left_out(cells, site(3))
     assert {why: len(those) for why, those in found.items()} == {
         "that takes a disk on order below a node which the run itself has started": 2,
         "it takes 5 nodes, and there are 3": 1,
     }
-    assert left_out(chosen([Cell("W1", ("F1", "F2"), nodes=5)]), site(7)) == {}
+    assert left_out(chosen([Trial("W1", ("F1", "F2"), nodes=5)]), site(7)) == {}
 
 
-def refuse(one: Run | NotRun) -> None:
+def refuse(one: ChaosRun | NotRun) -> None:
     pytest.fail(f"{one} was run")
 
 
 def test_what_is_left_out_is_said_first_and_is_no_result(tmp_path: Path) -> None:
     said: list[str] = []
-    cells = chosen([Cell("W1", ("F9",)), Cell("W5", ("F1",))])
+    cells = chosen([Trial("W1", ("F9",)), Trial("W5", ("F1",))])
     worst = run(cells, tmp_path, seconds=1, seed=SEED, say=said.append, done=refuse, site=site(3))
     assert worst is Result.NODATA, "nothing was proven"
     assert said == [
@@ -105,8 +107,8 @@ def test_hosts_that_are_gone_end_a_matrix_after_the_second_run(tmp_path: Path) -
     """One may be back for the next run. Each cell has the seed of its place among all, left out or not. What was broken
     off has shown nothing (6), what could not begin is the command's to mend (1)."""
     said: list[str] = []
-    told: list[Run | NotRun] = []
-    cells = chosen([Cell("W1", (fault,)) for fault in ("F1", "F9", "F2", "F13")])
+    told: list[ChaosRun | NotRun] = []
+    cells = chosen([Trial("W1", (fault,)) for fault in ("F1", "F9", "F2", "F13")])
     with pytest.raises(BrokenOff, match=r"1 more were not tried, since two in a row .*n1: ssh does not reach it"):
         run(cells, tmp_path / "runs", seconds=1, seed=SEED, say=said.append, done=told.append, site=site(3))
     assert [(one.plan.faults, one.plan.seed) for one in told] == [(("F1",), SEED), (("F2",), SEED + 2)]

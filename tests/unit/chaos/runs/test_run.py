@@ -11,7 +11,7 @@ from chaos.checkers.verdict import Result
 from chaos.cluster.cluster import Cluster
 from chaos.cluster.nodes import NodeFailed
 from chaos.history.history import History
-from chaos.run import CannotRun, Plan, note_stored
+from chaos.run import CannotRun, RunPlan, note_stored
 from node.storage import NodeIdentity, Store
 
 
@@ -75,7 +75,7 @@ def test_the_logs_of_a_run_that_has_failed_are_kept_once_everything_is_undone(
     made: list[Noting], tmp_path: Path
 ) -> None:
     made.append(Noting(tmp_path, NodeFailed(1, "ended by itself")))
-    done = runs.run(Plan("W1", ("F1",)), tmp_path / "run")
+    done = runs.run(RunPlan("W1", ("F1",)), tmp_path / "run")
     assert done.judgement.result is Result.FAILED
     assert made[-1].noted == ["start", "let go", "keep logs", "close"]
 
@@ -84,7 +84,7 @@ def test_the_logs_of_a_run_that_has_failed_are_kept_once_everything_is_undone(
 def test_a_run_that_proves_nothing_keeps_none(made: list[Noting], tmp_path: Path, error: BaseException) -> None:
     made.append(Noting(tmp_path, error))
     with pytest.raises(type(error)):
-        runs.run(Plan("W1", ("F1",)), tmp_path / "run")
+        runs.run(RunPlan("W1", ("F1",)), tmp_path / "run")
     assert made[-1].noted == ["start", "let go", "close"]
 
 
