@@ -25,7 +25,7 @@ from chaos.cannot_run import CannotRun
 from chaos.checkers.all import ALWAYS, Judgement, judge_run
 from chaos.checkers.verdict import Result
 from chaos.cluster import zookeeper
-from chaos.cluster.cluster import CLASSES, Cluster
+from chaos.cluster.cluster import CLASSES, ChaosCluster
 from chaos.cluster.nodes import NodeFailed
 from chaos.cluster.provisioned.cluster import Provisioned, ProvisionedCluster
 from chaos.cluster.proxied import ProxiedCluster, Shape
@@ -163,7 +163,7 @@ def run(
 
 
 @contextlib.contextmanager
-def _cluster_of(plan: RunPlan, directory: Path, provisioned: Provisioned | None) -> Iterator[Cluster]:
+def _cluster_of(plan: RunPlan, directory: Path, provisioned: Provisioned | None) -> Iterator[ChaosCluster]:
     """Closed, however the run ends."""
     if plan.inventory:
         if provisioned is None:
@@ -218,7 +218,7 @@ def _shape(plan: RunPlan) -> Shape:
 
 class _Story:
     def __init__(
-        self, plan: RunPlan, cluster: Cluster, recorder: Recorder, periods: list[schedule.Period], say: Say,
+        self, plan: RunPlan, cluster: ChaosCluster, recorder: Recorder, periods: list[schedule.Period], say: Say,
         abort_if: str | None,
     ) -> None:  # fmt: skip
         self._plan, self._cluster, self._recorder = plan, cluster, recorder
@@ -351,7 +351,7 @@ class _Story:
         history.leaders.sort(key=lambda row: row.t_ns)
 
 
-def note_stored(history: histories.History, cluster: Cluster, groups: Mapping[int, int]) -> None:
+def note_stored(history: histories.History, cluster: ChaosCluster, groups: Mapping[int, int]) -> None:
     """What the stopped nodes have of each partition (`groups`: of these Raft groups). A disk that cannot be read is a
     finding; what the others have is read all the same."""
     for node, data_dir in cluster.stores().items():

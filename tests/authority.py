@@ -17,7 +17,7 @@ DAY = datetime.timedelta(days=1)
 
 
 @dataclass(frozen=True)
-class Files:
+class CertificateFiles:
     cert: str
     key: str
 
@@ -38,7 +38,9 @@ class Authority:
         self.ca = str(directory / "ca.pem")
         Path(self.ca).write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
 
-    def issue(self, name: str, hosts: Sequence[str] = (), *, uris: Sequence[str] = (), file: str = "") -> Files:
+    def issue(
+        self, name: str, hosts: Sequence[str] = (), *, uris: Sequence[str] = (), file: str = ""
+    ) -> CertificateFiles:
         """A certificate for a server of those hosts, and for a client of that name."""
         key = ec.generate_private_key(ec.SECP256R1())
         alternatives: list[x509.GeneralName] = [_host(host) for host in hosts]
@@ -49,7 +51,9 @@ class Authority:
         if alternatives:
             builder = builder.add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
         certificate = builder.sign(self._key, hashes.SHA256())
-        files = Files(str(self.directory / f"{file or name}.pem"), str(self.directory / f"{file or name}.key"))
+        files = CertificateFiles(
+            str(self.directory / f"{file or name}.pem"), str(self.directory / f"{file or name}.key")
+        )
         private = key.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )

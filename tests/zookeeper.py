@@ -13,10 +13,10 @@ from chaos.cluster import zookeeper
 from chaos.cluster.zookeeper import missing
 from tests.ports import free_ports
 
-__all__ = ["Ensemble", "Tls", "ZooKeeper", "missing"]
+__all__ = ["LoopbackEnsemble", "LoopbackZooKeeper", "Tls", "missing"]
 
 
-class ZooKeeper(zookeeper.ZooKeeper):
+class LoopbackZooKeeper(zookeeper.ZooKeeper):
     def __init__(self, directory: Path, *, tls: Tls | None = None) -> None:
         port, self.secure_port = free_ports(2)
         more = [] if tls is None else [
@@ -28,7 +28,7 @@ class ZooKeeper(zookeeper.ZooKeeper):
         super().__init__(directory, port, more)
 
 
-class Ensemble(zookeeper.Ensemble):
+class LoopbackEnsemble(zookeeper.Ensemble):
     def __init__(self, directory: Path, count: int = 3) -> None:
         super().__init__(directory, count, port=lambda: free_ports(1)[0])
 

@@ -76,7 +76,7 @@ CLOCKS_DIFFER = datetime.timedelta(days=1)
 """A host whose clock is behind takes a new certificate all the same."""
 
 
-class Authority:
+class CertificateAuthority:
     def __init__(self, module):
         self._module = module
         self._directory = module.params["directory"]
@@ -217,7 +217,7 @@ def main():
             msg=f"renew_days must be less than days, and days at most {AUTHORITY_DAYS // 2}; "
             f"they are {module.params['renew_days']} and {module.params['days']}"
         )
-    authority = Authority(module)
+    authority = CertificateAuthority(module)
     authority.have()
     for node in module.params["nodes"]:
         authority.issue(node)

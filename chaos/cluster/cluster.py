@@ -56,7 +56,7 @@ class NodeOfCluster(Protocol):
         """Group, term and time (of the monotonic clock) of each, since then."""
 
 
-class Cluster(ABC):
+class ChaosCluster(ABC):
     """Made, `start`ed, and in any case `close`d. `links`: between its nodes and to them, those that can be harmed."""
 
     nodes: Mapping[int, NodeOfCluster]

@@ -11,7 +11,7 @@ from typing import Any
 
 from chaos.clock import OffsetClock
 from chaos.cluster import registrations
-from chaos.cluster.cluster import CLASSES, Cluster
+from chaos.cluster.cluster import CLASSES, ChaosCluster
 from chaos.cluster.links import CLIENTS, NODES, ZOOKEEPER
 from chaos.cluster.nodes import ClusterNode, NodeFailed, configuration
 from chaos.cluster.zookeeper import Ensemble
@@ -40,7 +40,7 @@ class Shape:
     defects: Mapping[int, str] = field(default_factory=dict)  # node -> deliberate fault; 0: of all
 
 
-class ProxiedCluster(Cluster):
+class ProxiedCluster(ChaosCluster):
     """Each class of clients is behind proxies of its own, with a listener whose address map names them."""
 
     nodes: dict[int, ClusterNode]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
-from chaos.cluster.cluster import Cluster
+from chaos.cluster.cluster import ChaosCluster
 from chaos.cluster.proxied import ProxiedCluster
 
 
@@ -32,7 +32,7 @@ class Scene:
     clients is thrown away in the middle of its work, and another one takes its place; who it was. `transactional_ids`:
     of its writers; empty for a workload without transactions."""
 
-    cluster: Cluster
+    cluster: ChaosCluster
     log: str
     chance: random.Random
     hold_s: float

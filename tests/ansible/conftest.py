@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.ansible.hosts.network import Network, missing
-from tests.ansible.playbooks import ROOT, Control, ansible_directory
+from tests.ansible.hosts.network import HostNetwork, missing
+from tests.ansible.playbooks import ROOT, ControlHost, ansible_directory
 from tests.ansible.security.closed import Closed
 
 whole_of_provisioning = pytest.mark.skipif(
@@ -47,11 +47,11 @@ def make_bundle(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]
 
 
 @pytest.fixture(scope="module")
-def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
+def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostNetwork]:
     """Three bare hosts, up."""
     if why_not():
         pytest.skip(why_not())
-    network = Network(tmp_path_factory.mktemp("hosts"), 3)
+    network = HostNetwork(tmp_path_factory.mktemp("hosts"), 3)
     try:
         network.start()
         yield network
@@ -60,10 +60,10 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
 
 
 @pytest.fixture(scope="module")
-def one_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
+def one_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostNetwork]:
     if why_not():
         pytest.skip(why_not())
-    network = Network(tmp_path_factory.mktemp("hosts"), 1)
+    network = HostNetwork(tmp_path_factory.mktemp("hosts"), 1)
     try:
         network.start()
         yield network
@@ -72,10 +72,10 @@ def one_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
 
 
 @pytest.fixture
-def control(network: Network, tmp_path: Path, make_bundle: Callable[..., Path]) -> Control:
-    return Control(network, tmp_path, make_bundle())
+def control(network: HostNetwork, tmp_path: Path, make_bundle: Callable[..., Path]) -> ControlHost:
+    return ControlHost(network, tmp_path, make_bundle())
 
 
 @pytest.fixture
-def closed(one_host: Network, tmp_path: Path, make_bundle: Callable[..., Path]) -> Closed:
+def closed(one_host: HostNetwork, tmp_path: Path, make_bundle: Callable[..., Path]) -> Closed:
     return Closed(one_host, tmp_path, make_bundle())

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.ansible.hosts.network import Network
+from tests.ansible.hosts.network import HostNetwork
 from tests.ansible.hosts.spaces import PYTHON
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,7 +34,7 @@ def _toxiproxy() -> str:
 
 
 @dataclass
-class Outcome:
+class PlayOutcome:
     status: int
     text: str
     took_s: float = 0.0
@@ -50,10 +50,10 @@ class Outcome:
         return sum(counts["changed"] for counts in self.recap.values())
 
 
-class Control:
+class ControlHost:
     """The control host: an inventory, a vault and the playbooks."""
 
-    def __init__(self, network: Network, directory: Path, bundle: Path) -> None:
+    def __init__(self, network: HostNetwork, directory: Path, bundle: Path) -> None:
         self._network = network
         self.directory = directory
         self.inventory = directory / "hosts.json"
@@ -119,7 +119,7 @@ class Control:
 
     def play(
         self, name: str, *arguments: str, hosts: dict[str, dict[str, Any]] | None = None, **variables: Any
-    ) -> Outcome:
+    ) -> PlayOutcome:
         """Run a playbook; `hosts` and `variables` differ from the inventory's for this once."""
         self.write_inventory(hosts or self.hosts, {**self.variables, **variables}, self.inventory)
         return self._run(
@@ -144,13 +144,13 @@ class Control:
             "LC_ALL": "C.UTF-8",
         }
 
-    def _run(self, program: str, *arguments: str) -> Outcome:
+    def _run(self, program: str, *arguments: str) -> PlayOutcome:
         began_s = time.monotonic()
         done = subprocess.run(
             self._command(program, *arguments), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             check=False, env=self._environment(), cwd=COLLECTION, stdin=subprocess.DEVNULL,
         )  # fmt: skip
-        outcome = Outcome(done.returncode, done.stdout, time.monotonic() - began_s)
+        outcome = PlayOutcome(done.returncode, done.stdout, time.monotonic() - began_s)
         with (self.directory / "plays.log").open("a") as log:
             log.write(f"===== {program} {' '.join(arguments)}: {outcome.took_s:.1f} s\n{outcome.text}\n")
         return outcome

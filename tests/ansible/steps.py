@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
 
-from tests.ansible.hosts.network import Host, Network
+from tests.ansible.hosts.network import HostNetwork, NetworkHost
 from tests.ansible.hosts.spaces import Space
-from tests.ansible.playbooks import CLUSTER, ROOT, Control, Outcome
+from tests.ansible.playbooks import CLUSTER, ROOT, ControlHost, PlayOutcome
 from tests.integration.clusters.cluster import wait_until
 
 LOG, PARTITIONS = "events", 6
@@ -27,28 +27,28 @@ USER_DATABASES = {"/etc/group", "/etc/gshadow", "/etc/passwd", "/etc/shadow", "/
 """A teardown leaves the user, who may own events."""
 
 
-def done(outcome: Outcome) -> Outcome:
+def done(outcome: PlayOutcome) -> PlayOutcome:
     assert outcome.status == 0, outcome.text
     assert outcome.recap, outcome.text
     return outcome
 
 
-def asked_for_health(host: Host) -> str:
+def asked_for_health(host: NetworkHost) -> str:
     """By root, as the operator where there is one."""
     config = "HOLDFAST_CONFIG=$(ls /etc/holdfast/operator.toml /etc/holdfast/client.toml 2>/dev/null | tail -1)"
     return host.ssh(f"{config} holdfast node health --json --server {host.inside}:5672").stdout
 
 
-def health(host: Host) -> dict[str, Any]:
+def health(host: NetworkHost) -> dict[str, Any]:
     return dict(json.loads(asked_for_health(host)))
 
 
-def whole(host: Host) -> bool:
+def whole(host: NetworkHost) -> bool:
     asked = asked_for_health(host)
     return bool(asked) and bool(json.loads(asked)["healthy"])
 
 
-def running(host: Host) -> str:
+def running(host: NetworkHost) -> str:
     """Nodes and ZooKeeper servers, with their numbers: others after a restart."""
     return host.ssh("ps -e -o pid=,args= | grep -E -e '-m node|QuorumPeerMain' | grep -v grep").stdout
 
@@ -78,7 +78,7 @@ def beside(space: Space, module: str, *arguments: str) -> Iterator[Callable[[], 
         process.communicate()
 
 
-def under_load(network: Network, per_second: int, *login: str) -> Any:
+def under_load(network: HostNetwork, per_second: int, *login: str) -> Any:
     """`login`: a user, and the file with the password."""
     servers = ",".join(f"{host.outside}:5672" for host in network.hosts)
     return beside(network.client, "load", servers, LOG, str(PARTITIONS), str(per_second), *login)
@@ -90,7 +90,7 @@ def nothing_was_lost(report: dict[str, Any]) -> None:
     assert report["errors"] == [], report
 
 
-def watched(network: Network, servers: Sequence[str]) -> Any:
+def watched(network: HostNetwork, servers: Sequence[str]) -> Any:
     return beside(network.control, "watch", *servers)
 
 
@@ -101,17 +101,17 @@ def one_after_another(away: dict[str, list[list[float]]], servers: Sequence[str]
     assert all(back < next_gone for (_, back), (next_gone, _) in pairwise(times)), away
 
 
-def process(host: Host, service: str) -> str:
+def process(host: NetworkHost, service: str) -> str:
     """The number of a service's process under supervisord."""
     return host.ssh(f"{CONTROL} pid {service}").stdout.strip()
 
 
-def status(host: Host, number: str) -> dict[str, str]:
+def status(host: NetworkHost, number: str) -> dict[str, str]:
     said = host.ssh(f"cat /proc/{number}/status").stdout
     return dict(line.split(":\t", 1) for line in said.splitlines())
 
 
-def services_run_with_what_they_were_promised(control: Control, host: Host) -> None:
+def services_run_with_what_they_were_promised(control: ControlHost, host: NetworkHost) -> None:
     """By what the kernel says of the processes."""
     for service, user in ((NODE, "holdfast"), (ZOOKEEPER, "zookeeper")):
         number = process(host, service)
@@ -126,14 +126,14 @@ def services_run_with_what_they_were_promised(control: Control, host: Host) -> N
         assert "SUPERVISOR" not in host.ssh(f"cat /proc/{number}/environ").stdout
 
 
-def a_node_that_is_killed_is_started_again(host: Host) -> None:
+def a_node_that_is_killed_is_started_again(host: NetworkHost) -> None:
     before = process(host, NODE)
     assert host.ssh(f"kill -9 {before}").returncode == 0
     wait_until(lambda: process(host, NODE) not in (before, "0", ""), "the node to be started again")
     wait_until(lambda: whole(host), "the cluster to be whole")
 
 
-def supervisord_is_killed_and_started_again(host: Host) -> None:
+def supervisord_is_killed_and_started_again(host: NetworkHost) -> None:
     """With it its services end, so that none runs twice afterwards."""
     before = running(host)
     assert host.ssh(f"kill -9 $({CONTROL} pid)").returncode == 0
@@ -143,7 +143,7 @@ def supervisord_is_killed_and_started_again(host: Host) -> None:
     assert len(running(host).splitlines()) == len(before.splitlines())
 
 
-def logs_rotate(host: Host) -> None:
+def logs_rotate(host: NetworkHost) -> None:
     before = host.ssh("stat -c %s /var/log/holdfast/node.log").stdout
     assert int(before) > 0
     rotated = host.ssh("logrotate --force --state /run/logrotate.state /etc/logrotate.d/holdfast-node")
@@ -151,7 +151,7 @@ def logs_rotate(host: Host) -> None:
     assert int(host.ssh("stat -c %s /var/log/holdfast/node.log.1").stdout) >= int(before)
 
 
-def teardown_leaves_nothing(control: Control, network: Network, bare: list[set[str]]) -> None:
+def teardown_leaves_nothing(control: ControlHost, network: HostNetwork, bare: list[set[str]]) -> None:
     """But the user, when the events go too."""
     done(control.play("teardown", teardown_confirmed=CLUSTER, holdfast_node_remove_data=True))
     for host, before in zip(network.hosts, bare, strict=True):

@@ -17,8 +17,8 @@ import pytest
 import yaml
 
 from tests.ansible.conftest import whole_of_provisioning
-from tests.ansible.hosts.network import Host, Network
-from tests.ansible.playbooks import COLLECTION, ROOT, Control, ansible_directory
+from tests.ansible.hosts.network import HostNetwork, NetworkHost
+from tests.ansible.playbooks import COLLECTION, ROOT, ControlHost, ansible_directory
 from tests.ansible.steps import LOG, PYTHON_OF_TESTS, done, process, status
 from tests.authority import Authority
 from tests.integration.clusters.cluster import wait_until
@@ -31,7 +31,9 @@ pytestmark = whole_of_provisioning
 
 @pytest.mark.slow
 @pytest.mark.timeout(2400)
-def test_nodes_of_an_inventory_are_hurt(network: Network, control: Control, measured: Callable[[str], None]) -> None:
+def test_nodes_of_an_inventory_are_hurt(
+    network: HostNetwork, control: ControlHost, measured: Callable[[str], None]
+) -> None:
     pytest.importorskip("pyarrow", reason="chaos runs keep their histories by it: pip install -e '.[chaos]'")
     built = done(ready_for_chaos(network, control).play("site"))
     again = done(control.play("site"))
@@ -47,7 +49,7 @@ def test_nodes_of_an_inventory_are_hurt(network: Network, control: Control, meas
     measured(f"site {built.took_s:.0f} s")
 
 
-def ready_for_chaos(network: Network, control: Control) -> Control:
+def ready_for_chaos(network: HostNetwork, control: ControlHost) -> ControlHost:
     """As the example inventory says, and with TLS and an operator; where Toxiproxy can be had, its proxies, too."""
     proxied = bool(control.groups["toxiproxies"])
     ways = yaml.safe_load((COLLECTION / "inventories/chaos/group_vars/holdfast_nodes/ways.yml").read_text())
@@ -75,12 +77,14 @@ def ready_for_chaos(network: Network, control: Control) -> Control:
     return control
 
 
-def written(host: Host) -> set[str]:
+def written(host: NetworkHost) -> set[str]:
     """But what its node stores, and what services say."""
     return {path for path in host.written() if not path.startswith(("/var/lib/holdfast/", "/var/log/"))}
 
 
-def command(network: Network, control: Control, *words: str, user: str = "operator", what: str = "run") -> list[str]:
+def command(
+    network: HostNetwork, control: ControlHost, *words: str, user: str = "operator", what: str = "run"
+) -> list[str]:
     """`user`: nobody, where the cluster knows no users, and no TLS."""
     directory = control.directory
     login = ("--ca", str(directory / "ca.pem"), "--user", user, "--password-file", str(directory / "operator"))
@@ -91,7 +95,7 @@ def command(network: Network, control: Control, *words: str, user: str = "operat
     )  # fmt: skip
 
 
-def ran(network: Network, control: Control, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
+def ran(network: HostNetwork, control: ControlHost, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command(network, control, *words, **more), capture_output=True, text=True, check=False, cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
@@ -108,7 +112,7 @@ def faults_that_struck(run: dict[str, Any]) -> set[str]:
     return {fault["kind"].split()[0] for fault in report["faults"] if fault["to_s"] is not None}
 
 
-def hurt(network: Network, control: Control, workload: str, faults: str, *words: str) -> dict[str, Any]:
+def hurt(network: HostNetwork, control: ControlHost, workload: str, faults: str, *words: str) -> dict[str, Any]:
     """And afterwards everything is as it was."""
     answer = ran(
         network, control, "--workload", workload, "--faults", faults, "--time", str(SECONDS), "--seed", "7", "--json",
@@ -121,7 +125,7 @@ def hurt(network: Network, control: Control, workload: str, faults: str, *words:
     return run
 
 
-def processes_are_hurt(network: Network, control: Control) -> None:
+def processes_are_hurt(network: HostNetwork, control: ControlHost) -> None:
     run = hurt(network, control, "W1", "F1,F2,F13")
     passed = ("C1", "C2", "C3", "C4", "C6", "C7", "C9", "C15", "C16", "C20", "C21", "C22", "CALLS")
     assert {name: run["verdicts"][name] for name in passed} == dict.fromkeys(passed, "PASSED")
@@ -131,7 +135,7 @@ def processes_are_hurt(network: Network, control: Control) -> None:
     assert all("leads term" in (directory / f"node{one}/node.log").read_text() for one in (1, 2, 3))
 
 
-def ways_are_hurt(network: Network, control: Control) -> None:
+def ways_are_hurt(network: HostNetwork, control: ControlHost) -> None:
     """Where Toxiproxy can be had."""
     if control.groups["toxiproxies"]:
         run = hurt(network, control, "W2", "F3,F7", "--listener", "chaos")
@@ -143,7 +147,7 @@ def ways_are_hurt(network: Network, control: Control) -> None:
             assert all(proxy["enabled"] and not proxy["toxics"] for proxy in told.values()), told
 
 
-def cells_of_a_matrix_are_run(network: Network, control: Control) -> None:
+def cells_of_a_matrix_are_run(network: HostNetwork, control: ControlHost) -> None:
     """Two of the short matrix, and one that such a cluster cannot have. Behind each the cluster is as it was."""
     words = ("--workload", "W1,W2", "--part", "1/3", "--time", "8", "--seed", "7", "--json")
     answer = ran(network, control, *words, what="matrix")
@@ -155,7 +159,7 @@ def cells_of_a_matrix_are_run(network: Network, control: Control) -> None:
     nothing_is_left(network)
 
 
-def nothing_is_left(network: Network) -> None:
+def nothing_is_left(network: HostNetwork) -> None:
     """But the nodes, each running and ready, and the logs that were there before."""
     for host in network.hosts:
         assert agents(host) == [], "an agent is left"
@@ -167,21 +171,21 @@ def nothing_is_left(network: Network) -> None:
     assert logs(network.hosts[0]) == [LOG]
 
 
-def logs(host: Host) -> list[str]:
+def logs(host: NetworkHost) -> list[str]:
     answer = host.ssh("HOLDFAST_CONFIG=/etc/holdfast/operator.toml holdfast log list --json")
     return [str(one["name"]) for one in json.loads(answer.stdout)["logs"]]
 
 
-def agents(host: Host) -> list[str]:
+def agents(host: NetworkHost) -> list[str]:
     said = host.ssh("ps -e -o args=").stdout
     return [line for line in said.splitlines() if "json.loads(open(0" in line and "ps -e" not in line]
 
 
-def stands_still(host: Host) -> bool:
+def stands_still(host: NetworkHost) -> bool:
     return status(host, process(host, NODE))["State"].startswith("T")
 
 
-def who_is_not_let_in_is_told_before_anything_is_done(network: Network, control: Control) -> None:
+def who_is_not_let_in_is_told_before_anything_is_done(network: HostNetwork, control: ControlHost) -> None:
     before = [process(host, NODE) for host in network.hosts]
     words = ("--workload", "W1", "--faults", "F1", "--time", "5")
     answer = ran(network, control, *words, user="nobody")
@@ -194,7 +198,7 @@ def who_is_not_let_in_is_told_before_anything_is_done(network: Network, control:
 
 
 @contextmanager
-def at_work(network: Network, control: Control) -> Iterator[subprocess.Popen[str]]:
+def at_work(network: HostNetwork, control: ControlHost) -> Iterator[subprocess.Popen[str]]:
     """A run that pauses nodes, for longer than anybody waits here."""
     words = ("--workload", "W2", "--faults", "F2", "--time", "300", "--seed", "5")
     run = subprocess.Popen(
@@ -209,7 +213,7 @@ def at_work(network: Network, control: Control) -> Iterator[subprocess.Popen[str
         run.communicate()
 
 
-def a_run_that_is_killed_leaves_no_node_standing_still(network: Network, control: Control) -> None:
+def a_run_that_is_killed_leaves_no_node_standing_still(network: HostNetwork, control: ControlHost) -> None:
     """Its log it leaves, and a command ends that. While it is at work, another one is refused, and told whose it is."""
     with at_work(network, control) as run:
         second = ran(network, control, "--workload", "W1", "--faults", "F1", "--time", "5")
@@ -225,7 +229,7 @@ def a_run_that_is_killed_leaves_no_node_standing_still(network: Network, control
     nothing_is_left(network)
 
 
-def a_run_that_loses_its_connection_goes_on(network: Network, control: Control) -> None:
+def a_run_that_loses_its_connection_goes_on(network: HostNetwork, control: ControlHost) -> None:
     """Its agents heal what was done at once; the run connects anew, and comes to its end as one that is interrupted."""
     with at_work(network, control) as run:
         [chaos] = psutil.Process(run.pid).children()  # `nsenter` waits for it, and hands no signal on

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from tests.ansible.conftest import whole_of_provisioning
-from tests.ansible.hosts.network import OUTSIDE, Host, Network
+from tests.ansible.hosts.network import OUTSIDE, HostNetwork, NetworkHost
 from tests.ansible.hosts.spaces import PYTHON
-from tests.ansible.playbooks import CLUSTER, ROOT, Control
+from tests.ansible.playbooks import CLUSTER, ROOT, ControlHost
 from tests.ansible.steps import (
     CONTROL,
     LOG,
@@ -47,7 +47,7 @@ pytestmark = whole_of_provisioning
 @pytest.mark.slow
 @pytest.mark.timeout(5400)
 def test_the_life_of_a_cluster(
-    network: Network, control: Control, make_bundle: Callable[[str], Path], measured: Callable[[str], None]
+    network: HostNetwork, control: ControlHost, make_bundle: Callable[[str], Path], measured: Callable[[str], None]
 ) -> None:
     bare = [host.written() for host in network.hosts]
     check_mode_changes_nothing_on_bare_hosts(control, network)
@@ -72,13 +72,13 @@ def test_the_life_of_a_cluster(
     teardown_leaves_nothing(control, network, bare)
 
 
-def check_mode_changes_nothing_on_bare_hosts(control: Control, network: Network) -> None:
+def check_mode_changes_nothing_on_bare_hosts(control: ControlHost, network: HostNetwork) -> None:
     before = [host.written() for host in network.hosts]
     done(control.play("site", "--check"))
     assert [host.written() for host in network.hosts] == before
 
 
-def check_mode_tells_what_would_change_on_a_cluster(control: Control, network: Network) -> None:
+def check_mode_tells_what_would_change_on_a_cluster(control: ControlHost, network: HostNetwork) -> None:
     assert done(control.play("site", "--check", "--diff")).changed == 0
     before = [(host.written(), running(host)) for host in network.hosts]
     told = done(control.play("site", "--check", "--diff", holdfast_node_min_free_mib=128))
@@ -87,7 +87,7 @@ def check_mode_tells_what_would_change_on_a_cluster(control: Control, network: N
     assert [(host.written(), running(host)) for host in network.hosts] == before
 
 
-def a_changed_variable_restarts_the_nodes_one_by_one(control: Control, network: Network) -> None:
+def a_changed_variable_restarts_the_nodes_one_by_one(control: ControlHost, network: HostNetwork) -> None:
     """Also when the run that wrote it was broken off before any restart, and although the nodes are then not where the
     inventory says."""
     listeners = [f"{host.inside}:5672" for host in network.hosts]
@@ -105,7 +105,7 @@ def a_changed_variable_restarts_the_nodes_one_by_one(control: Control, network: 
         assert not numbers(was) & numbers(running(host))
 
 
-def a_stranger_in_another_network_uses_every_node(network: Network) -> None:
+def a_stranger_in_another_network_uses_every_node(network: HostNetwork) -> None:
     """Stock proton, through each node to every partition, following redirects."""
     command = ["holdfast", "log", "create", "strangers", "--partitions", str(PARTITIONS), "--server"]
     assert network.hosts[0].ssh(" ".join([*command, f"{network.hosts[0].inside}:5672"])).returncode == 0
@@ -125,7 +125,7 @@ def a_stranger_in_another_network_uses_every_node(network: Network) -> None:
     assert inside.returncode != 0, "the client's network reaches the inner one, and so proves nothing"
 
 
-def a_client_passes_through_the_proxy(control: Control, network: Network) -> None:
+def a_client_passes_through_the_proxy(control: ControlHost, network: HostNetwork) -> None:
     """Where Toxiproxy can be had."""
     if control.proxied:
         command = ["-m", "holdfast.cli", "log", "list", "--json", "--server", control.proxied]
@@ -133,7 +133,7 @@ def a_client_passes_through_the_proxy(control: Control, network: Network) -> Non
         assert LOG in answer.stdout, answer.stderr
 
 
-def a_changed_proxy_restarts_toxiproxy(control: Control, network: Network) -> None:
+def a_changed_proxy_restarts_toxiproxy(control: ControlHost, network: HostNetwork) -> None:
     if control.proxied:
         first = network.hosts[0]
         before = process(first, "holdfast-toxiproxy")
@@ -145,13 +145,13 @@ def a_changed_proxy_restarts_toxiproxy(control: Control, network: Network) -> No
         a_client_passes_through_the_proxy(control, network)
 
 
-def accepts(network: Network, server: str) -> bool:
+def accepts(network: HostNetwork, server: str) -> bool:
     host, port = server.split(":")
     code = f"import socket; socket.create_connection(({host!r}, {port}), 2).close()"
     return network.in_client(PYTHON, "-c", code).returncode == 0
 
 
-def registrations_are_protected(network: Network) -> None:
+def registrations_are_protected(network: HostNetwork) -> None:
     """With the secret from the vault: anybody may look nodes up, nobody else may write."""
     host = network.hosts[0]
     code = (
@@ -167,14 +167,16 @@ def registrations_are_protected(network: Network) -> None:
     assert answer.stdout.split("\n")[:2] == ["['1', '2', '3']", "refused"], answer.stderr
 
 
-def another_version_is_refused_by_site(control: Control, bundle: Path) -> None:
+def another_version_is_refused_by_site(control: ControlHost, bundle: Path) -> None:
     refused = control.play("site", holdfast_node_bundle=str(bundle))
     assert refused.status != 0
     assert "holdfast_node_bundle: version" in refused.text
     assert refused.changed == 0
 
 
-def upgrade_under_load(control: Control, network: Network, bundle: Path, measured: Callable[[str], None]) -> None:
+def upgrade_under_load(
+    control: ControlHost, network: HostNetwork, bundle: Path, measured: Callable[[str], None]
+) -> None:
     with under_load(network, PER_SECOND) as produced:
         upgrade = done(control.play("rolling-upgrade", holdfast_node_bundle=str(bundle)))
         report = produced()
@@ -187,7 +189,7 @@ def upgrade_under_load(control: Control, network: Network, bundle: Path, measure
         assert said["version"].endswith(SUFFIX)
 
 
-def a_host_is_killed_and_brought_back(control: Control, network: Network) -> None:
+def a_host_is_killed_and_brought_back(control: ControlHost, network: HostNetwork) -> None:
     victim, witness = network.hosts[1], network.hosts[0]
     victim.kill()
     wait_until(
@@ -202,7 +204,7 @@ def a_host_is_killed_and_brought_back(control: Control, network: Network) -> Non
     done(control.play("verify"))
 
 
-def a_host_is_rebuilt_without_its_data(control: Control, network: Network) -> None:
+def a_host_is_rebuilt_without_its_data(control: ControlHost, network: HostNetwork) -> None:
     """The steps of docs/operations.md, `Rebuilding a host`."""
     victim, witness = network.hosts[2], network.hosts[0]
     at = f"--server {witness.inside}:5672"
@@ -220,12 +222,12 @@ def a_host_is_rebuilt_without_its_data(control: Control, network: Network) -> No
     done(control.play("verify"))
 
 
-def with_vote(host: Host) -> bool:
+def with_vote(host: NetworkHost) -> bool:
     nodes = json.loads(host.ssh(f"holdfast node list --json --server {host.inside}:5672").stdout)["nodes"]
     return all(node["without_vote"] == 0 for node in nodes)
 
 
-def a_node_that_cannot_start_is_tried_again_until_it_can(host: Host) -> None:
+def a_node_that_cannot_start_is_tried_again_until_it_can(host: NetworkHost) -> None:
     """Ever more rarely, and never given up; somebody mends it meanwhile."""
     host.ssh("cp -p /etc/holdfast/node.toml /root/node.toml; echo nonsense >>/etc/holdfast/node.toml")
     host.ssh(f"{CONTROL} signal KILL {NODE}")
@@ -234,7 +236,7 @@ def a_node_that_cannot_start_is_tried_again_until_it_can(host: Host) -> None:
     wait_until(lambda: whole(host), "the node to be started again", 120)
 
 
-def teardown(control: Control, network: Network) -> None:
+def teardown(control: ControlHost, network: HostNetwork) -> None:
     unsure = control.play("teardown")
     assert unsure.status != 0
     assert f"teardown_confirmed={CLUSTER}" in unsure.text

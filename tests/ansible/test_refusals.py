@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from tests.ansible.conftest import whole_of_provisioning
-from tests.ansible.hosts.network import Host, Network
+from tests.ansible.hosts.network import HostNetwork, NetworkHost
 from tests.ansible.hosts.spaces import PYTHON
-from tests.ansible.playbooks import Control
+from tests.ansible.playbooks import ControlHost
 
 Hosts = dict[str, dict[str, Any]]
 
@@ -121,7 +121,11 @@ def another_listener(hosts: Hosts) -> None:
     ],
 )
 def test_it_is_refused(
-    network: Network, control: Control, spoil: Callable[[Hosts], None] | None, variables: dict[str, Any], said: str
+    network: HostNetwork,
+    control: ControlHost,
+    spoil: Callable[[Hosts], None] | None,
+    variables: dict[str, Any],
+    said: str,
 ) -> None:
     hosts = copy.deepcopy(control.hosts)
     if spoil is not None:
@@ -130,7 +134,7 @@ def test_it_is_refused(
 
 
 @pytest.mark.slow
-def test_a_port_in_use_is_refused_with_who_has_it(network: Network, control: Control) -> None:
+def test_a_port_in_use_is_refused_with_who_has_it(network: HostNetwork, control: ControlHost) -> None:
     with listening(network.hosts[0], 5672):
         text = refused(network, control, "holdfast_node_listeners: port 5672 of 10.77.0.1 is in use by")
     assert "http.server" in text
@@ -139,7 +143,7 @@ def test_a_port_in_use_is_refused_with_who_has_it(network: Network, control: Con
 
 
 @pytest.mark.slow
-def test_a_bundle_for_another_python_is_refused(network: Network, control: Control, tmp_path: Path) -> None:
+def test_a_bundle_for_another_python_is_refused(network: HostNetwork, control: ControlHost, tmp_path: Path) -> None:
     (tmp_path / "PYTHON").write_text("3.99 pdp11\n")
     bundle = tmp_path / "holdfast-bundle-1.2.3.tar.gz"
     with tarfile.open(bundle, "w:gz") as archive:
@@ -150,7 +154,7 @@ def test_a_bundle_for_another_python_is_refused(network: Network, control: Contr
 
 
 @pytest.mark.slow
-def test_a_bundle_without_supervisord_is_refused(network: Network, control: Control, tmp_path: Path) -> None:
+def test_a_bundle_without_supervisord_is_refused(network: HostNetwork, control: ControlHost, tmp_path: Path) -> None:
     version = f"{sys.version_info.major}.{sys.version_info.minor} {platform.machine()}\n"
     (tmp_path / "PYTHON").write_text(version)
     bundle = tmp_path / "holdfast-bundle-1.2.3.tar.gz"
@@ -160,7 +164,7 @@ def test_a_bundle_without_supervisord_is_refused(network: Network, control: Cont
 
 
 @pytest.mark.slow
-def test_mixed_versions_are_refused(network: Network, control: Control) -> None:
+def test_mixed_versions_are_refused(network: HostNetwork, control: ControlHost) -> None:
     host = network.hosts[2]
     assert (
         host.ssh("mkdir -p /opt/holdfast && ln -s /opt/holdfast/releases/0.0.9 /opt/holdfast/current").returncode == 0
@@ -171,7 +175,7 @@ def test_mixed_versions_are_refused(network: Network, control: Control) -> None:
         host.ssh("rm -r /opt/holdfast")
 
 
-def refused(network: Network, control: Control, said: str, **more: Any) -> str:
+def refused(network: HostNetwork, control: ControlHost, said: str, **more: Any) -> str:
     before = [host.written() for host in network.hosts]
     outcome = control.play("site", reach_within_s=5, **more)
     text = " ".join(outcome.text.split())
@@ -183,7 +187,7 @@ def refused(network: Network, control: Control, said: str, **more: Any) -> str:
 
 
 @contextmanager
-def listening(host: Host, port: int) -> Iterator[None]:
+def listening(host: NetworkHost, port: int) -> Iterator[None]:
     """A stranger's server on the host."""
     command = f"{PYTHON} -m http.server {port} --bind {host.inside}"
     pid = host.ssh(f"{command} >/dev/null 2>&1 & echo $!").stdout.strip()

@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.ansible.hosts.network import Network
-from tests.ansible.playbooks import Control
+from tests.ansible.hosts.network import HostNetwork
+from tests.ansible.playbooks import ControlHost
 from tests.ansible.steps import (
     a_node_that_is_killed_is_started_again,
     done,
@@ -34,7 +34,9 @@ PER_SECOND = 100
 @pytest.mark.longest
 @pytest.mark.slow
 @pytest.mark.timeout(2400)
-def test_the_short_life_of_a_cluster(network: Network, control: Control, measured: Callable[[str], None]) -> None:
+def test_the_short_life_of_a_cluster(
+    network: HostNetwork, control: ControlHost, measured: Callable[[str], None]
+) -> None:
     bare = [host.written() for host in network.hosts]
     control.groups["toxiproxies"] = []
     login = closed_by_an_operator(control)
@@ -51,7 +53,7 @@ def test_the_short_life_of_a_cluster(network: Network, control: Control, measure
     measured(f"site on bare hosts {built.took_s:.0f} s, again {again.took_s:.0f} s, with restarts {changed_s:.0f} s")
 
 
-def closed_by_an_operator(control: Control) -> tuple[str, str]:
+def closed_by_an_operator(control: ControlHost) -> tuple[str, str]:
     """From its first start on; whoever asks the cluster for something, plays too, has to log in so."""
     password = control.directory / "operator"
     password.write_text("of-the-operator\n")
@@ -64,7 +66,7 @@ def closed_by_an_operator(control: Control) -> tuple[str, str]:
 
 
 def changed_variables_restart_everything_one_by_one_under_load(
-    control: Control, network: Network, login: tuple[str, str]
+    control: ControlHost, network: HostNetwork, login: tuple[str, str]
 ) -> float:
     before = [running(host) for host in network.hosts]
     nodes = [f"{host.inside}:5672" for host in network.hosts]

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.ansible.hosts.network import Host, Network
-from tests.ansible.playbooks import Control
+from tests.ansible.hosts.network import HostNetwork, NetworkHost
+from tests.ansible.playbooks import ControlHost
 from tests.ansible.steps import done
 
 pytestmark = pytest.mark.skipif(
@@ -22,7 +22,7 @@ SMALL_JOB = "/etc/holdfast/spark/small_job.py"
 PLACES = "/opt/holdfast-spark /etc/holdfast/spark /var/lib/holdfast-spark /usr/local/bin/holdfast-spark"
 
 
-def run_bars(client: Host) -> None:
+def run_bars(client: NetworkHost) -> None:
     """The example: trades of two minutes become two bars, and a picture."""
     made_at = ((60_000, 180), (60_500, 181.5), (120_001, 179.25))
     trades = "".join(f"{ms},IBM,{price},100,P,20002000,0\n" for ms, price in made_at)
@@ -42,7 +42,7 @@ def run_bars(client: Host) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_spark_jobs_run_on_a_client_and_reach_the_cluster(
-    network: Network, control: Control, make_bundle: Callable[..., Path]
+    network: HostNetwork, control: ControlHost, make_bundle: Callable[..., Path]
 ) -> None:
     node, client, *_ = network.hosts
     control.groups = {"holdfast_nodes": [node.name], "spark_clients": [client.name]}

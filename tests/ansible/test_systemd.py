@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.ansible.conftest import whole_of_provisioning, why_not
-from tests.ansible.hosts.network import Host, Network
+from tests.ansible.hosts.network import HostNetwork, NetworkHost
 from tests.ansible.hosts.systemd import SystemdHost, missing_systemd, python_for_services
-from tests.ansible.playbooks import Control
+from tests.ansible.playbooks import ControlHost
 from tests.ansible.steps import NODE, ZOOKEEPER, done, health, logs_rotate, whole
 from tests.ansible.test_chaos import faults_that_struck, ran, told
 from tests.integration.clusters.cluster import wait_until
@@ -22,10 +22,10 @@ pytestmark = whole_of_provisioning
 
 
 @pytest.fixture
-def systemd_network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
+def systemd_network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostNetwork]:
     if why_not() or missing_systemd():
         pytest.skip(why_not() or missing_systemd())
-    network = Network(tmp_path_factory.mktemp("hosts"), 1, SystemdHost)
+    network = HostNetwork(tmp_path_factory.mktemp("hosts"), 1, SystemdHost)
     try:
         network.start()
         yield network
@@ -35,8 +35,8 @@ def systemd_network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Networ
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_services_under_systemd(systemd_network: Network, tmp_path: Path, make_bundle: Callable[..., Path]) -> None:
-    control = Control(systemd_network, tmp_path, make_bundle())
+def test_services_under_systemd(systemd_network: HostNetwork, tmp_path: Path, make_bundle: Callable[..., Path]) -> None:
+    control = ControlHost(systemd_network, tmp_path, make_bundle())
     host = systemd_network.hosts[0]
     control.variables |= {
         "holdfast_node_python": python_for_services(),
@@ -59,11 +59,11 @@ def test_services_under_systemd(systemd_network: Network, tmp_path: Path, make_b
     teardown_forgets_the_units(control, host)
 
 
-def of_unit(host: Host, service: str, name: str) -> str:
+def of_unit(host: NetworkHost, service: str, name: str) -> str:
     return host.ssh(f"systemctl show --value -p {name} {service}").stdout.strip()
 
 
-def it_is_a_hardened_unit_that_starts_at_boot(host: Host, service: str) -> None:
+def it_is_a_hardened_unit_that_starts_at_boot(host: NetworkHost, service: str) -> None:
     """By what the kernel says of the process, not by what the unit asks for."""
     assert of_unit(host, service, "ActiveState") == "active"
     assert of_unit(host, service, "UnitFileState") == "enabled"
@@ -74,7 +74,7 @@ def it_is_a_hardened_unit_that_starts_at_boot(host: Host, service: str) -> None:
     assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
 
 
-def it_is_started_again(host: Host) -> None:
+def it_is_started_again(host: NetworkHost) -> None:
     before = of_unit(host, NODE, "MainPID")
     assert host.ssh(f"kill -9 {before}").returncode == 0
     wait_until(lambda: of_unit(host, NODE, "MainPID") not in (before, "0"), "the node to be started again")
@@ -82,7 +82,7 @@ def it_is_started_again(host: Host) -> None:
     assert of_unit(host, NODE, "NRestarts") == "1"
 
 
-def a_changed_variable_restarts_it(control: Control, host: Host) -> None:
+def a_changed_variable_restarts_it(control: ControlHost, host: NetworkHost) -> None:
     before = of_unit(host, NODE, "MainPID")
     control.variables["holdfast_node_min_free_mib"] = 128
     done(control.play("site"))
@@ -90,7 +90,7 @@ def a_changed_variable_restarts_it(control: Control, host: Host) -> None:
     assert health(host)["healthy"]
 
 
-def it_is_hurt_by_a_chaos_run(control: Control, network: Network) -> None:
+def it_is_hurt_by_a_chaos_run(control: ControlHost, network: HostNetwork) -> None:
     """It stays dead, for as long as the run wants it, although its unit would start it again."""
     pytest.importorskip("pyarrow", reason="chaos runs keep their histories by it: pip install -e '.[chaos]'")
     control.variables |= {
@@ -106,19 +106,19 @@ def it_is_hurt_by_a_chaos_run(control: Control, network: Network) -> None:
     assert whole(network.hosts[0])
 
 
-def it_comes_back_after_a_boot(host: Host) -> None:
+def it_comes_back_after_a_boot(host: NetworkHost) -> None:
     host.kill()
     host.start()
     wait_until(lambda: whole(host), "the cluster to be whole after a boot")
 
 
-def a_status_that_a_new_start_does_not_mend_ends_it(host: Host) -> None:
+def a_status_that_a_new_start_does_not_mend_ends_it(host: NetworkHost) -> None:
     host.ssh("echo nonsense >>/etc/holdfast/node.toml; systemctl restart holdfast-node")
     wait_until(lambda: of_unit(host, NODE, "ActiveState") == "failed", "systemd to give up")
     assert of_unit(host, NODE, "ExecMainStatus") == "2"
 
 
-def teardown_forgets_the_units(control: Control, host: Host) -> None:
+def teardown_forgets_the_units(control: ControlHost, host: NetworkHost) -> None:
     done(control.play("teardown", teardown_confirmed=control.variables["holdfast_node_cluster"]))
     assert "holdfast-" not in host.ssh("systemctl list-unit-files --no-pager; systemctl list-units --no-pager").stdout
     assert "QuorumPeerMain" not in host.ssh("ps -e -o args").stdout

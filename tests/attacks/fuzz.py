@@ -44,7 +44,7 @@ def spoil(rng: random.Random, data: bytes) -> bytes:
 
 
 def frames(rng: random.Random) -> Words:
-    peer = hostile.Peer(rng, rng.choice((0.0, 0.02, 0.2)))
+    peer = hostile.HostilePeer(rng, rng.choice((0.0, 0.02, 0.2)))
     yield peer.open()
     for _ in range(rng.randrange(40)):
         said = b"".join(peer.anything() for _ in range(rng.randrange(1, 30)))
@@ -54,7 +54,7 @@ def frames(rng: random.Random) -> Words:
 def values(rng: random.Random) -> Words:
     """Attaches with properties and filters that nest, repeat, and count more than there is."""
     yield wire.opening()
-    peer = hostile.Peer(rng, 0.0)
+    peer = hostile.HostilePeer(rng, 0.0)
     for handle in range(rng.randrange(30)):
         deep: object = []
         for _ in range(rng.choice((0, 5, 31, 60))):

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from chaos import processes
 from tests.attacks.table import ATTACKS
-from tests.integration.clusters.cluster import Cluster, Settings
+from tests.integration.clusters.cluster import Cluster, ClusterSettings
 from tests.ports import free_ports
 from tests.unit.listener.support.peer import Peer, message
 
@@ -35,7 +35,7 @@ ALONE_S = 5.0
 
 def one_node(directory: Path) -> tuple[Cluster, str]:
     port = next(iter(free_ports(1)))
-    cluster = Cluster(directory, Settings(nodes=1, more=f'[monitoring]\nbind = "127.0.0.1:{port}"'))
+    cluster = Cluster(directory, ClusterSettings(nodes=1, more=f'[monitoring]\nbind = "127.0.0.1:{port}"'))
     cluster.start()
     return cluster, f"http://127.0.0.1:{port}"
 

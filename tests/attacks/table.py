@@ -15,7 +15,7 @@ from holdfast.amqp import Message as Encoded
 from holdfast.amqp import symbol
 from holdfast.amqp.messages.message import encode_message
 from tests.attacks import wire
-from tests.attacks.wire import ATTACH, FLOW, Wire
+from tests.attacks.wire import ATTACH, FLOW, RawWire
 
 LINKS = 75
 """Of each of four connections: 300 together."""
@@ -29,11 +29,11 @@ UNREAD_BURST = 500
 UNREAD_PAUSE_S = 0.02
 """In which a node takes in and answers a burst, or most of its credit is left."""
 
-Attack = Callable[[Wire, str], Awaitable[int]]
+Attack = Callable[[RawWire, str], Awaitable[int]]
 """(connection, log) -> how often it did what it does. Ends with the connection, else it is cancelled."""
 
 
-async def unfinished_messages(peer: Wire, log: str) -> int:
+async def unfinished_messages(peer: RawWire, log: str) -> int:
     for handle in range(LINKS):
         await peer.say(wire.attach(f"l{handle}", handle, log))
     await peer.until(lambda: peer.seen[FLOW] >= LINKS)
@@ -46,7 +46,7 @@ async def unfinished_messages(peer: Wire, log: str) -> int:
     return sent
 
 
-async def nested_properties(peer: Wire, log: str) -> int:
+async def nested_properties(peer: RawWire, log: str) -> int:
     lists = {symbol("x"): [[] for _ in range(EMPTY_LISTS)]}
     for handle in range(1000):
         await peer.say(wire.attach(f"l{handle}", handle, log, properties=lists))
@@ -54,7 +54,7 @@ async def nested_properties(peer: Wire, log: str) -> int:
     return 1000
 
 
-async def churn(peer: Wire, log: str) -> int:
+async def churn(peer: RawWire, log: str) -> int:
     pair = b"".join(wire.attach(f"l{n}", 0, log) + wire.detach(0) for n in range(4000))
     done = 0
     while not peer.ended:
@@ -63,7 +63,7 @@ async def churn(peer: Wire, log: str) -> int:
     return done
 
 
-async def never_settles(peer: Wire, log: str) -> int:
+async def never_settles(peer: RawWire, log: str) -> int:
     for handle in range(50):
         await peer.say(wire.attach(f"r{handle}", handle, log, receives=True, filters=wire.earliest()))
     await peer.until(lambda: peer.seen[ATTACH] >= 50)
@@ -73,7 +73,7 @@ async def never_settles(peer: Wire, log: str) -> int:
     return peer.seen[wire.TRANSFER]
 
 
-async def many_groups(peer: Wire, log: str) -> int:
+async def many_groups(peer: RawWire, log: str) -> int:
     for handle in range(3000):
         group = f"{id(peer)}-{handle}"
         bound = {symbol(protocol.LINK_PARTITION): symbol("0"), symbol(protocol.LINK_CONSUMER_GROUP): group}
@@ -82,7 +82,7 @@ async def many_groups(peer: Wire, log: str) -> int:
     return peer.seen[ATTACH]
 
 
-async def many_producers(peer: Wire, log: str) -> int:
+async def many_producers(peer: RawWire, log: str) -> int:
     terms = dict.fromkeys(map(symbol, protocol.PRODUCER_NAMES))
     for handle in range(3000):
         bound = {symbol(protocol.LINK_PARTITION): symbol("0"), **terms}
@@ -91,7 +91,7 @@ async def many_producers(peer: Wire, log: str) -> int:
     return peer.seen[ATTACH]
 
 
-async def answers_to_nowhere(peer: Wire, log: str) -> int:
+async def answers_to_nowhere(peer: RawWire, log: str) -> int:
     await peer.say(wire.attach("m", 0, protocol.MANAGEMENT_ADDRESS))
     await peer.until(lambda: peer.seen[FLOW] >= 1)
     request = encode_message(
@@ -108,7 +108,7 @@ async def answers_to_nowhere(peer: Wire, log: str) -> int:
     return sent
 
 
-async def unread_sessions(peer: Wire, log: str) -> int:
+async def unread_sessions(peer: RawWire, log: str) -> int:
     peer.reading.clear()
     pairs = (wire.begin(1) + wire.end(1)) * 1000
     done = 0
@@ -118,7 +118,7 @@ async def unread_sessions(peer: Wire, log: str) -> int:
     return done
 
 
-async def unread_settlements(peer: Wire, log: str) -> int:
+async def unread_settlements(peer: RawWire, log: str) -> int:
     """Events in turns on two links, so that no two settlements are said as one; the node's credit is guessed."""
     for handle in range(2):
         await peer.say(wire.attach(f"l{handle}", handle, log))
@@ -154,7 +154,7 @@ async def run(name: str, port: int, seconds: float, connections: int, log: str) 
         while True:
             opened += 1
             with contextlib.suppress(OSError):
-                async with Wire(port) as peer:
+                async with RawWire(port) as peer:
                     await ATTACKS[name](peer, log)
             await asyncio.sleep(0.05)  # an attacker's own pace
 

@@ -81,7 +81,7 @@ def earliest() -> Any:
     return {symbol(key): value for key, value in start_at("x", "@earliest").filter.items()}
 
 
-class Wire:
+class RawWire:
     """One connection. `seen` counts the performatives that came, by code; while `reading` is not set, what comes is
     left in the socket, which is a small one."""
 
@@ -94,7 +94,7 @@ class Wire:
         self._news = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
-    async def __aenter__(self) -> Wire:
+    async def __aenter__(self) -> RawWire:
         end = socket.socket()
         end.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BYTES)
         end.setblocking(False)

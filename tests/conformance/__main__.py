@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import track
 
 from tests.conformance import report
-from tests.conformance.broker import Broker
+from tests.conformance.broker import BrokerUnderTest
 from tests.conformance.rules import READINGS, RULES
 from tests.conformance.suite import FAIL, judge
 
@@ -29,7 +29,7 @@ def main(url: str, names: tuple[str, ...], readings: bool, markdown: bool, timeo
     unknown = [name for name in wanted if name not in RULES and name not in READINGS]
     if unknown:
         raise click.UsageError(f"no such rule: {', '.join(unknown)}")
-    broker = Broker(url, timeout_s=timeout_s)
+    broker = BrokerUnderTest(url, timeout_s=timeout_s)
     try:
         broker.prepare()
     except LookupError as error:

@@ -77,7 +77,7 @@ LATEST = annotations_filter(offset=symbol("@latest"))
 
 
 @dataclass(frozen=True)
-class Event:
+class SeenEvent:
     """One delivery."""
 
     body: Any
@@ -85,8 +85,10 @@ class Event:
     message: Message
 
     @staticmethod
-    def of(message: Message) -> Event:
-        return Event(message.body, {str(key): value for key, value in (message.instructions or {}).items()}, message)
+    def of(message: Message) -> SeenEvent:
+        return SeenEvent(
+            message.body, {str(key): value for key, value in (message.instructions or {}).items()}, message
+        )
 
     def note(self, name: str) -> Any:
         assert name in self.notes, f"a delivery has no {name}"
@@ -106,7 +108,7 @@ class Event:
 
 
 @dataclass
-class Broker:
+class BrokerUnderTest:
     """`log`: a log with at least two partitions; made by the suite if not given, and deleted in the end."""
 
     url: str
@@ -123,7 +125,7 @@ class Broker:
 
     # ------------------------------------------------------------------------------------------- logs
 
-    def prepare(self) -> Broker:
+    def prepare(self) -> BrokerUnderTest:
         """Makes the log that the checks share, unless there is one."""
         if not self.log:
             self.log = self.make("conformance")
@@ -226,19 +228,19 @@ class Broker:
                 raise NotApplicable("1: capabilities may be left out; this node has no consumer groups") from None
             raise
 
-    def take(self, receiver: BlockingReceiver, count: int) -> list[Event]:
+    def take(self, receiver: BlockingReceiver, count: int) -> list[SeenEvent]:
         """The next `count` events, settled."""
         found = []
         if receiver.link.credit < count:
             receiver.link.flow(count - receiver.link.credit)
         for _ in range(count):
-            found.append(Event.of(receiver.receive(timeout=self.timeout_s)))
+            found.append(SeenEvent.of(receiver.receive(timeout=self.timeout_s)))
             receiver.accept()
         return found
 
-    def until(self, receiver: BlockingReceiver, body: Any, most: int = 10_000) -> list[Event]:
+    def until(self, receiver: BlockingReceiver, body: Any, most: int = 10_000) -> list[SeenEvent]:
         """All events up to the one with this body, that one included."""
-        found: list[Event] = []
+        found: list[SeenEvent] = []
         while not found or found[-1].body != body:
             assert len(found) < most, f"{most} events came, {body!r} was not among them"
             found += self.take(receiver, 1)
@@ -251,7 +253,7 @@ class Broker:
             for body in bodies:
                 sender.send(Message(body=body))
 
-    def stored(self, bodies: list[Any], partition: str, log: str | None = None) -> list[Event]:
+    def stored(self, bodies: list[Any], partition: str, log: str | None = None) -> list[SeenEvent]:
         """Publishes, and returns the events as they are delivered."""
         with self.visit() as connection:
             receiver = self.receiver(connection, partition=partition, log=log)
@@ -301,8 +303,10 @@ def marks(count: int) -> list[str]:
     return [f"{run}-{number}" for number in range(count)]
 
 
-def bodies(events: Iterable[Event]) -> list[Any]:
+def bodies(events: Iterable[SeenEvent]) -> list[Any]:
     return [event.body for event in events]
 
 
-__all__ = ["AtMostOnce", "Broker", "Event", "LinkDetached", "Message", "SendException", "symbol", "timestamp"]
+__all__ = [
+    "AtMostOnce", "BrokerUnderTest", "LinkDetached", "Message", "SeenEvent", "SendException", "symbol", "timestamp",
+]  # fmt: skip

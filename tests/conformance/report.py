@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tests.conformance.rules import READINGS
-from tests.conformance.suite import FAIL, NOT_APPLICABLE, PASS, Result
+from tests.conformance.suite import FAIL, NOT_APPLICABLE, PASS, CaseResult
 
 LEVELS = {"M": "must", "N": "must not", "S": "should", "O": "may", "-": ""}
 _STYLES = {PASS: "green", FAIL: "red", NOT_APPLICABLE: "yellow"}
@@ -30,12 +30,12 @@ What we chose, and whether the nodes do so. `--readings` includes these; they sa
 """
 
 
-def totals(results: Sequence[Result]) -> str:
+def totals(results: Sequence[CaseResult]) -> str:
     count = Counter(result.outcome for result in results)
     return f"{count[PASS]} pass, {count[FAIL]} fail, {count[NOT_APPLICABLE]} not applicable"
 
 
-def show(results: Sequence[Result], console: Console) -> None:
+def show(results: Sequence[CaseResult], console: Console) -> None:
     table = Table("rule", "level", "binds", "outcome", "what", title=totals(results))
     for result in results:
         what = result.rule.text if result.outcome == PASS else f"{result.rule.text}\n{result.reason}"
@@ -44,7 +44,7 @@ def show(results: Sequence[Result], console: Console) -> None:
     console.print(table)
 
 
-def markdown(results: Sequence[Result]) -> str:
+def markdown(results: Sequence[CaseResult]) -> str:
     rules = [result for result in results if result.rule.id not in READINGS]
     readings = [result for result in results if result.rule.id in READINGS]
     lines = [_HEAD, f"{totals(rules)}.", "", "| rule | level | binds | section | what | outcome |"]
@@ -57,7 +57,7 @@ def markdown(results: Sequence[Result]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def row(result: Result) -> str:
+def row(result: CaseResult) -> str:
     """Of the page's table."""
     rule = result.rule
     outcome = result.outcome if result.outcome == PASS else f"{result.outcome}: {_cell(result.reason)}"

@@ -12,12 +12,12 @@ import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tests.conformance.broker import Broker
+from tests.conformance.broker import BrokerUnderTest
 from tests.conformance.rules import READINGS, RULES, NotApplicable, Rule
 
 PASS, FAIL, NOT_APPLICABLE = "pass", "fail", "not applicable"
 
-Check = Callable[[Broker], None]
+Check = Callable[[BrokerUnderTest], None]
 
 _checks: dict[str, Check] = {}
 _MODULES = ("links", "routing", "groups", "epochs", "offsets", "filters", "info", "others")
@@ -26,13 +26,13 @@ REASON_CHARACTERS = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class CaseResult:
     rule: Rule
     outcome: str
     reason: str = ""
 
 
-__all__ = ["FAIL", "NOT_APPLICABLE", "PASS", "NotApplicable", "Result", "checks", "judge", "rule"]
+__all__ = ["FAIL", "NOT_APPLICABLE", "PASS", "CaseResult", "NotApplicable", "checks", "judge", "rule"]
 
 
 def rule(name: str) -> Callable[[Check], Check]:
@@ -53,17 +53,17 @@ def checks() -> dict[str, Check]:
     return _checks
 
 
-def judge(name: str, broker: Broker) -> Result:
+def judge(name: str, broker: BrokerUnderTest) -> CaseResult:
     """What becomes of one rule."""
     found = RULES.get(name) or READINGS[name]
     check = checks().get(name)
     if check is None:
-        return Result(found, FAIL, "the suite has no check for it")
+        return CaseResult(found, FAIL, "the suite has no check for it")
     try:
         check(broker)
     except NotApplicable as reason:
-        return Result(found, NOT_APPLICABLE, str(reason))
+        return CaseResult(found, NOT_APPLICABLE, str(reason))
     except Exception as error:  # noqa: BLE001 - whatever a broker provokes is its result, and the next rule has its turn
         said = " ".join(f"{type(error).__name__}: {error}".split()).removeprefix("AssertionError: ")
-        return Result(found, FAIL, said[:REASON_CHARACTERS])
-    return Result(found, PASS)
+        return CaseResult(found, FAIL, said[:REASON_CHARACTERS])
+    return CaseResult(found, PASS)

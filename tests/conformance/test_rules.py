@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.conformance import report
-from tests.conformance.broker import Broker
+from tests.conformance.broker import BrokerUnderTest
 from tests.conformance.rules import READINGS, RULES
-from tests.conformance.suite import FAIL, NOT_APPLICABLE, PASS, Result, checks, judge
+from tests.conformance.suite import FAIL, NOT_APPLICABLE, PASS, CaseResult, checks, judge
 from tests.conformance.yesman import YesMan
 from tests.integration.clusters.cluster import Cluster
 
@@ -21,25 +21,25 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "conformance.md"
 
 
 @pytest.fixture(scope="module")
-def _brokers() -> Iterator[dict[str, Broker]]:
-    made: dict[str, Broker] = {}
+def _brokers() -> Iterator[dict[str, BrokerUnderTest]]:
+    made: dict[str, BrokerUnderTest] = {}
     yield made
     for broker in made.values():
         broker.close()
 
 
 @pytest.fixture
-def broker(cluster: Cluster, _brokers: dict[str, Broker]) -> Broker:
+def broker(cluster: Cluster, _brokers: dict[str, BrokerUnderTest]) -> BrokerUnderTest:
     """All rules share a log, as in a run of the suite; another cluster has another one."""
     address = cluster.address(1, "never")
     if address not in _brokers:
-        _brokers[address] = Broker(address).prepare()
+        _brokers[address] = BrokerUnderTest(address).prepare()
     return _brokers[address]
 
 
 @pytest.mark.cluster
 @pytest.mark.parametrize("name", [*RULES, *READINGS])
-def test_rule(broker: Broker, name: str) -> None:
+def test_rule(broker: BrokerUnderTest, name: str) -> None:
     result = judge(name, broker)
     assert result.outcome != FAIL, f"{name} ({result.rule.text}): {result.reason}"
     assert report.row(result) in PAGE.read_text(encoding="utf-8").splitlines(), "the page says something else"
@@ -49,7 +49,7 @@ def test_the_page_has_every_rule_once_and_counts_right() -> None:
     """What stands behind each, `test_rule` judges."""
     page = PAGE.read_text(encoding="utf-8")
     outcomes = {line.split(" | ")[0].strip("| "): line.rstrip("| ").split(" | ")[-1] for line in page.splitlines()}
-    found = [Result(rule, *outcomes[name].split(": ", 1)) for name, rule in [*RULES.items(), *READINGS.items()]]
+    found = [CaseResult(rule, *outcomes[name].split(": ", 1)) for name, rule in [*RULES.items(), *READINGS.items()]]
     assert report.markdown(found) == page, "make it anew: see its first lines"
 
 
@@ -73,7 +73,7 @@ def test_every_rule_has_a_check() -> None:
 
 def test_what_a_broker_does_wrong_is_a_failure_and_not_an_end() -> None:
     """Nobody listens there: every rule that needs a broker fails, none passes."""
-    silent = Broker("amqp://127.0.0.1:1", log="nothing", timeout_s=0.2)
+    silent = BrokerUnderTest("amqp://127.0.0.1:1", log="nothing", timeout_s=0.2)
     results = [judge(name, silent) for name in ("ES-1", "ES-3", "ES-46", "ES-57")]
     assert [result.outcome for result in results] == [FAIL, FAIL, NOT_APPLICABLE, FAIL]
 
@@ -86,25 +86,25 @@ SEEN_THROUGH = [
 
 
 @pytest.fixture(scope="module")
-def yes_man() -> Iterator[Broker]:
+def yes_man() -> Iterator[BrokerUnderTest]:
     with YesMan() as serving:
-        yield Broker(f"amqp://127.0.0.1:{serving.port}", log="log", timeout_s=2.0)
+        yield BrokerUnderTest(f"amqp://127.0.0.1:{serving.port}", log="log", timeout_s=2.0)
 
 
 @pytest.mark.parametrize("name", SEEN_THROUGH)
-def test_a_broker_that_says_yes_to_everything_is_seen_through(yes_man: Broker, name: str) -> None:
+def test_a_broker_that_says_yes_to_everything_is_seen_through(yes_man: BrokerUnderTest, name: str) -> None:
     result = judge(name, yes_man)
     assert result.outcome == FAIL
     assert "Timeout" not in result.reason or name in ("ES-33", "ES-40"), f"for another reason: {result.reason}"
 
 
-def test_what_plain_amqp_does_is_granted_to_it(yes_man: Broker) -> None:
+def test_what_plain_amqp_does_is_granted_to_it(yes_man: BrokerUnderTest) -> None:
     """It is a plain broker, after all."""
     assert [judge(name, yes_man).outcome for name in ("ES-2", "ES-5", "ES-8", "ES-9")] == [PASS] * 4
 
 
 @pytest.mark.parametrize(("name", "status", "shown"), [("ES-3", 0, "1 pass"), ("ES-45", 1, "1 fail"), ("ES-60", 2, "")])
-def test_the_command_tells_by_its_exit_status(yes_man: Broker, name: str, status: int, shown: str) -> None:
+def test_the_command_tells_by_its_exit_status(yes_man: BrokerUnderTest, name: str, status: int, shown: str) -> None:
     command = [sys.executable, "-m", "tests.conformance", "--url", f"{yes_man.url}/log", "--rule", name]
     ran = subprocess.run([*command, "--timeout", "2"], capture_output=True, text=True, timeout=60, check=False)
     assert ran.returncode == status, ran.stdout + ran.stderr
@@ -112,7 +112,11 @@ def test_the_command_tells_by_its_exit_status(yes_man: Broker, name: str, status
 
 
 def test_the_page_says_what_was_found() -> None:
-    results = [Result(RULES["ES-3"], PASS), Result(RULES["ES-4"], FAIL, "a | b"), Result(READINGS["D1"], PASS)]
+    results = [
+        CaseResult(RULES["ES-3"], PASS),
+        CaseResult(RULES["ES-4"], FAIL, "a | b"),
+        CaseResult(READINGS["D1"], PASS),
+    ]
     page = report.markdown(results)
     assert "1 pass, 1 fail, 0 not applicable." in page
     assert "| ES-3 | must | node | 3.1, 8 |" in page

@@ -17,7 +17,7 @@ from cluster.discovery import (
     ZooKeeperDiscovery,
     ZooKeeperOptions,
 )
-from tests.zookeeper import ZooKeeper, missing
+from tests.zookeeper import LoopbackZooKeeper, missing
 
 SESSION_S = 1.0
 
@@ -25,26 +25,26 @@ ADDRESSES = {number: f"10.0.0.{number}:7101" for number in (1, 2, 3)}
 
 
 @pytest.fixture(scope="session")
-def _shared_zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
+def _shared_zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoopbackZooKeeper]:
     if missing():
         pytest.skip(missing())
-    server = ZooKeeper(tmp_path_factory.mktemp("zookeeper") / "shared")
+    server = LoopbackZooKeeper(tmp_path_factory.mktemp("zookeeper") / "shared")
     server.start()
     yield server
     server.kill()
 
 
 @pytest.fixture
-def zookeeper(_shared_zookeeper: ZooKeeper) -> ZooKeeper:
+def zookeeper(_shared_zookeeper: LoopbackZooKeeper) -> LoopbackZooKeeper:
     return _shared_zookeeper
 
 
 @pytest.fixture
-def own_zookeeper(tmp_path: Path) -> Iterator[ZooKeeper]:
+def own_zookeeper(tmp_path: Path) -> Iterator[LoopbackZooKeeper]:
     """One that the test may do anything to; not started."""
     if missing():
         pytest.skip(missing())
-    server = ZooKeeper(tmp_path / "own-zookeeper")
+    server = LoopbackZooKeeper(tmp_path / "own-zookeeper")
     yield server
     server.kill()
 
@@ -52,7 +52,7 @@ def own_zookeeper(tmp_path: Path) -> Iterator[ZooKeeper]:
 class Found:
     """Makes nodes of one cluster, by one way of finding each other."""
 
-    def __init__(self, kind: str, directory: Path, server: ZooKeeper | None) -> None:
+    def __init__(self, kind: str, directory: Path, server: LoopbackZooKeeper | None) -> None:
         self.kind = kind
         self.directory = directory
         self.server = server
@@ -89,14 +89,14 @@ class Found:
 
 
 @pytest.fixture
-async def by_zookeeper(tmp_path: Path, zookeeper: ZooKeeper) -> AsyncIterator[Found]:
+async def by_zookeeper(tmp_path: Path, zookeeper: LoopbackZooKeeper) -> AsyncIterator[Found]:
     found = Found("zookeeper", tmp_path, zookeeper)
     yield found
     await found.close()
 
 
 @pytest.fixture
-async def by_own_zookeeper(tmp_path: Path, own_zookeeper: ZooKeeper) -> AsyncIterator[Found]:
+async def by_own_zookeeper(tmp_path: Path, own_zookeeper: LoopbackZooKeeper) -> AsyncIterator[Found]:
     found = Found("zookeeper", tmp_path, own_zookeeper)
     yield found
     await found.close()

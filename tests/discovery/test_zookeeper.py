@@ -20,7 +20,7 @@ from cluster.discovery import DiscoveryError, InUse, OtherCluster, RememberedClu
 from tests.discovery.conftest import ADDRESSES, SESSION_S, Found
 from tests.discovery.test_conformance import joined
 from tests.unit.listener.support.peer import eventually
-from tests.zookeeper import Tls, ZooKeeper, missing
+from tests.zookeeper import LoopbackZooKeeper, Tls, missing
 
 LONG_S = 60.0
 """For what must happen at all: ZooKeeper is a JVM, on a machine busy with other things."""
@@ -79,7 +79,7 @@ async def test_a_node_whose_session_ended_registers_again_and_once(by_zookeeper:
     assert (after["token"], after["session"]) == (before["token"], session(one))
 
 
-def test_a_session_is_over_even_if_its_client_takes_it_back(zookeeper: ZooKeeper) -> None:
+def test_a_session_is_over_even_if_its_client_takes_it_back(zookeeper: LoopbackZooKeeper) -> None:
     """It would live on, were it said to be over once it was closed by who had lost it again."""
     victim = KazooClient(zookeeper.address, timeout=LONG_S)
     back, over = threading.Event(), threading.Event()
@@ -274,7 +274,7 @@ async def test_zookeeper_over_tls_with_certificates_on_both_sides(tmp_path: Path
     if missing():
         pytest.skip(missing())
     tls = Tls(tmp_path / "tls")
-    server = ZooKeeper(tmp_path / "secure", tls=tls)
+    server = LoopbackZooKeeper(tmp_path / "secure", tls=tls)
     found = Found("zookeeper", tmp_path, server)
     try:
         await asyncio.to_thread(server.start)

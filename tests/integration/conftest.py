@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.clusters.cluster import Cluster, Settings
+from tests.integration.clusters.cluster import Cluster, ClusterSettings
 from tests.integration.workloads import beside
 
 _serving: list[Cluster] = []  # whose logs belong to the report of the test that runs now
@@ -73,11 +73,11 @@ def cluster(_shared: _Shared) -> Iterator[Cluster]:
 
 @pytest.fixture
 def make_cluster(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
-    """Makes clusters that are the test's own, not started; keyword arguments are those of `Settings`."""
+    """Makes clusters that are the test's own, not started; keyword arguments are those of `ClusterSettings`."""
     made: list[Cluster] = []
 
     def make(**settings: Any) -> Cluster:
-        made.append(Cluster(tmp_path / f"c{next(_numbers)}", Settings(**settings)))
+        made.append(Cluster(tmp_path / f"c{next(_numbers)}", ClusterSettings(**settings)))
         _serving.append(made[-1])
         return made[-1]
 

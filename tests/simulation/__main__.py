@@ -6,7 +6,7 @@ import argparse
 import sys
 import time
 
-from tests.simulation.runner import KINDS, Tally, report, run_schedule
+from tests.simulation.runner import KINDS, ScheduleTally, report, run_schedule
 
 TELL_EVERY_S = 60.0
 
@@ -21,7 +21,7 @@ def main() -> int:
     mutated = not arguments.unmutated
     first, last = (int(part) for part in arguments.seeds.split(":"))
     began, told_at = time.process_time(), time.monotonic()
-    tally = Tally()
+    tally = ScheduleTally()
     for seed in range(first, last):
         tally.add(*run_schedule(arguments.kind, seed, mutated=mutated))
         if seed in tally.failures:

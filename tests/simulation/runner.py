@@ -28,7 +28,7 @@ from tests.simulation.world.streams.node import StreamingNode, small_frames
 
 
 @dataclass(frozen=True)
-class Kind:
+class ScheduleKind:
     plan: Callable[[Plan], Plan] = chosen_plans.as_drawn
     mutation: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
     node: Callable[..., Any] = SimNode
@@ -40,51 +40,55 @@ def _transactional(
     mutation: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
     plan: Callable[[Plan], Plan] = plans.transactional,
     **around: Any,
-) -> Kind:
-    return Kind(plan, mutation, TransactionalNode, TransactionalLoad, partial(plans.around, **around))
+) -> ScheduleKind:
+    return ScheduleKind(plan, mutation, TransactionalNode, TransactionalLoad, partial(plans.around, **around))
 
 
 def _groups(
     mutation: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
     plan: Callable[[Plan], Plan] = plans.transactional,
     crash_points: Sequence[str] = plans.CRASH_POINTS + plans.OF_GROUPS,
-) -> Kind:
+) -> ScheduleKind:
     """Batches of many members."""
     return replace(_transactional(mutation, plan, crash_points=crash_points), load=GroupLoad)
 
 
 def _by_links(
     mutation: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
-) -> Kind:
+) -> ScheduleKind:
     """At any node, with filters and record batches."""
     return replace(_transactional(mutation, plans.by_links), load=LinkLoad)
 
 
-def _late(kind: str, mutation: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext) -> Kind:
+def _late(
+    kind: str, mutation: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
+) -> ScheduleKind:
     """Questions of this kind are a transaction late, and nothing else goes wrong."""
     return _transactional(mutation, plans.undisturbed, crash_points=(), delayed=kind)
 
 
-def _over_streams(mutation: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext) -> Kind:
-    return Kind(chosen_plans.over_streams, mutation, StreamingNode, around=small_frames)
+def _over_streams(
+    mutation: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
+) -> ScheduleKind:
+    return ScheduleKind(chosen_plans.over_streams, mutation, StreamingNode, around=small_frames)
 
 
-KINDS: dict[str, Kind] = {
-    "cluster": Kind(),
-    "contested": Kind(chosen_plans.contested),
-    "contested-by-five": Kind(chosen_plans.contested_by_five),
-    "crashing": Kind(chosen_plans.crashing),
-    "killed": Kind(chosen_plans.killed),
-    "on-files": Kind(chosen_plans.on_files),
-    "replacing": Kind(chosen_plans.replacing),
-    "replacing-of-two": Kind(chosen_plans.replacing_of_two),
-    "readmitting": Kind(chosen_plans.readmitting),
-    "rolled-back": Kind(chosen_plans.rolled_back),
-    "impostors": Kind(chosen_plans.impostors),
-    "through-gateways": Kind(chosen_plans.through_gateways),
+KINDS: dict[str, ScheduleKind] = {
+    "cluster": ScheduleKind(),
+    "contested": ScheduleKind(chosen_plans.contested),
+    "contested-by-five": ScheduleKind(chosen_plans.contested_by_five),
+    "crashing": ScheduleKind(chosen_plans.crashing),
+    "killed": ScheduleKind(chosen_plans.killed),
+    "on-files": ScheduleKind(chosen_plans.on_files),
+    "replacing": ScheduleKind(chosen_plans.replacing),
+    "replacing-of-two": ScheduleKind(chosen_plans.replacing_of_two),
+    "readmitting": ScheduleKind(chosen_plans.readmitting),
+    "rolled-back": ScheduleKind(chosen_plans.rolled_back),
+    "impostors": ScheduleKind(chosen_plans.impostors),
+    "through-gateways": ScheduleKind(chosen_plans.through_gateways),
     "over-streams": _over_streams(),
-    "quiet": Kind(chosen_plans.quiet),
-    "peaceful": Kind(chosen_plans.peaceful),
+    "quiet": ScheduleKind(chosen_plans.quiet),
+    "peaceful": ScheduleKind(chosen_plans.peaceful),
     "transactions": _transactional(),
     "early-answers": _transactional(early=True),
     "transactions-by-links": _by_links(),
@@ -94,13 +98,13 @@ KINDS: dict[str, Kind] = {
     **{f"at-{name}": _groups(plan=plans.undisturbed, crash_points=(name,)) for name in plans.OF_GROUPS},
     **{name: _groups(mutation.apply) for name, mutation in catalogue.BY_GROUPS.items()},
     **{name: _by_links(mutation.apply) for name, mutation in catalogue.BY_LINKS.items()},
-    "slow-for-minutes": Kind(chosen_plans.slow_for_minutes),
-    "wrong-clocks": Kind(chosen_plans.wrong_clocks),
-    "impatient": Kind(chosen_plans.impatient),
-    "in-bulk": Kind(chosen_plans.in_bulk),
-    "scarce-memory": Kind(around=scarce_memory),
-    "bare-library": Kind(chosen_plans.bare, chosen_plans.library_random, RawNode, RawLoad),
-    "bare-library-fifo": Kind(chosen_plans.bare_fifo, chosen_plans.library_random, RawNode, RawLoad),
+    "slow-for-minutes": ScheduleKind(chosen_plans.slow_for_minutes),
+    "wrong-clocks": ScheduleKind(chosen_plans.wrong_clocks),
+    "impatient": ScheduleKind(chosen_plans.impatient),
+    "in-bulk": ScheduleKind(chosen_plans.in_bulk),
+    "scarce-memory": ScheduleKind(around=scarce_memory),
+    "bare-library": ScheduleKind(chosen_plans.bare, chosen_plans.library_random, RawNode, RawLoad),
+    "bare-library-fifo": ScheduleKind(chosen_plans.bare_fifo, chosen_plans.library_random, RawNode, RawLoad),
     **{
         name: _late(mutation.late, mutation.apply) if mutation.late else _transactional(mutation.apply)
         for name, mutation in catalogue.BY_TRANSACTIONS.items()
@@ -108,7 +112,7 @@ KINDS: dict[str, Kind] = {
     **{
         name: _over_streams(mutation.apply)
         if mutation.plan is chosen_plans.over_streams
-        else Kind(mutation.plan, mutation.apply)
+        else ScheduleKind(mutation.plan, mutation.apply)
         for name, mutation in catalogue.BY_SCHEDULES.items()
     },
 }
@@ -143,7 +147,7 @@ def run_schedule(
 
 
 @dataclass
-class Tally:
+class ScheduleTally:
     """What a run of schedules has seen. Those that prove nothing are counted apart, and are no success."""
 
     counted: int = 0
@@ -171,8 +175,8 @@ class Tally:
         )
 
 
-def run_many(kind: str, seeds: Iterable[int], tell: Callable[[str], None] | None = None) -> Tally:
-    tally = Tally()
+def run_many(kind: str, seeds: Iterable[int], tell: Callable[[str], None] | None = None) -> ScheduleTally:
+    tally = ScheduleTally()
     for seed in seeds:
         tally.add(*run_schedule(kind, seed))
         if seed in tally.failures and tell is not None:

@@ -25,8 +25,8 @@ from tests.simulation.transactions.judge import Ledger, TransactionsJudge
 from tests.simulation.world.events import PartitionJudge
 from tests.simulation.world.faults import Faults
 from tests.simulation.world.identity.connections import Connections
-from tests.simulation.world.network import Link
-from tests.simulation.world.rpc.calls import Wire
+from tests.simulation.world.network import SimLink
+from tests.simulation.world.rpc.calls import SimWire
 from tests.simulation.world.rpc.virtual_loop import VirtualLoop
 
 HEALING_S = 12.0
@@ -95,11 +95,11 @@ class Schedule:
         self._stop = False
         self.node_ids = list(range(1, self.plan.nodes + 1))
         self.judges: dict[int, GroupJudge] = {}
-        self.links = {(a, b): Link(self, a, b) for a in self.node_ids for b in self.node_ids if a != b}
+        self.links = {(a, b): SimLink(self, a, b) for a in self.node_ids for b in self.node_ids if a != b}
         self.nodes = {node: make_node(self, node) for node in self.node_ids}
         self.connections = Connections(self) if self.plan.tells_starts else None
         self.loop = VirtualLoop(self)
-        self.wire = Wire(self) if self.plan.gateways or self.plan.streams else None
+        self.wire = SimWire(self) if self.plan.gateways or self.plan.streams else None
         self.crash_points: Any = None
         self.delays: Any = None
         self.ledger = Ledger() if self.plan.transactions else None

@@ -14,7 +14,7 @@ from tests.simulation.mutations import known_seeds
 from tests.simulation.mutations.catalogue import BY_SCHEDULES
 from tests.simulation.runner import (
     BARE_SCHEDULES,
-    Tally,
+    ScheduleTally,
     is_noticed,
     loses_committed_entries,
     report,
@@ -40,7 +40,7 @@ MOST_EMPTY = 15
 
 @pytest.mark.parametrize("first", range(WATCHED, SCHEDULES, CHUNK))
 def test_no_schedule_breaks_an_invariant(first: int) -> None:
-    tally = Tally()
+    tally = ScheduleTally()
     for seed in chain(range(first, first + CHUNK), range(SPARE_FROM + first, SPARE_FROM + first + MOST_EMPTY)):
         tally.add(*run_schedule("cluster", seed))
         if seed in tally.failures:
@@ -168,7 +168,7 @@ def test_a_schedule_replays_exactly() -> None:
 def test_schedules_do_work() -> None:
     """Everything that may go wrong does, within so many schedules, and everything that clients do is done."""
     duplicates = reads = trims = terms = refusals = groups = claims = 0
-    tally = Tally()
+    tally = ScheduleTally()
     for seed in range(WATCHED):
         schedule, error = run_schedule("cluster", seed)
         tally.add(schedule, error)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from chaos.cannot_run import CannotRun
-from chaos.cluster.cluster import Cluster
+from chaos.cluster.cluster import ChaosCluster
 from chaos.cluster.provisioned.inventory import InventoryHost
 from chaos.cluster.provisioned.links import Endpoints, links_between, missing
 from chaos.cluster.provisioned.node import RemoteNode
@@ -42,7 +42,7 @@ class Provisioned:
     patience_s: float = 0.0
 
 
-class ProvisionedCluster(Cluster):
+class ProvisionedCluster(ChaosCluster):
     beginning = "connecting to the hosts, and looking whether the cluster is whole"
     ending = "the logs of the nodes are fetched; the nodes run on"
 

@@ -31,7 +31,7 @@ PACE_S = 0.01
 BUFFER = 50_000
 
 
-class Load:
+class AnsibleLoad:
     def __init__(self, servers: list[str], log: str, partitions: int, per_second: int, login: Security) -> None:
         self._servers, self._log, self._partitions = servers, log, partitions
         self._network = NetworkOptions(security=login)
@@ -113,7 +113,7 @@ class Load:
 async def main() -> None:
     servers, log, partitions, per_second, *login = sys.argv[1:]
     security = Security(user=login[0], password_file=login[1]) if login else Security()
-    load = Load(servers.split(","), log, int(partitions), int(per_second), security)
+    load = AnsibleLoad(servers.split(","), log, int(partitions), int(per_second), security)
     ended = asyncio.Event()
     asyncio.get_running_loop().add_reader(sys.stdin, ended.set)
     await load.produce(ended)

@@ -59,8 +59,8 @@ def missing() -> str:
     return ""
 
 
-class Host:
-    def __init__(self, network: Network, number: int) -> None:
+class NetworkHost:
+    def __init__(self, network: HostNetwork, number: int) -> None:
         self.number = number
         self.name = f"n{number}"
         self.inside, self.outside = f"{INSIDE}.{number}", f"{OUTSIDE}.{number}"
@@ -162,8 +162,10 @@ class Host:
         return {path for path in found if not path.startswith(left) and "__pycache__" not in path}
 
 
-class Network:
-    def __init__(self, directory: Path, count: int, kind: Callable[[Network, int], Host] = Host) -> None:
+class HostNetwork:
+    def __init__(
+        self, directory: Path, count: int, kind: Callable[[HostNetwork, int], NetworkHost] = NetworkHost
+    ) -> None:
         self.directory = directory
         self.key = directory / "key"
         run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(self.key))

@@ -14,7 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.ansible.hosts.network import SSHD, Host, Network, missing
+from tests.ansible.hosts.network import SSHD, HostNetwork, NetworkHost, missing
 from tests.ansible.hosts.spaces import PYTHON
 from tests.integration.clusters.cluster import wait_until
 
@@ -65,8 +65,8 @@ def python_for_services() -> str:
     return ""
 
 
-class SystemdHost(Host):
-    def __init__(self, network: Network, number: int) -> None:
+class SystemdHost(NetworkHost):
+    def __init__(self, network: HostNetwork, number: int) -> None:
         self._group = f"{GROUP_PREFIX}-{os.getpid()}-{id(self)}"
         super().__init__(network, number)
 

@@ -20,8 +20,8 @@ from tests.integration.clusters.cluster import wait_until
 HOLD = """
 import sys
 from pathlib import Path
-from tests.ansible.hosts.network import Network
-network = Network(Path(sys.argv[1]), 1)
+from tests.ansible.hosts.network import HostNetwork
+network = HostNetwork(Path(sys.argv[1]), 1)
 network.start()
 network.control.run("sh", "-c", "setsid sleep 1000 >/dev/null 2>&1 &")  # a daemon, such as ssh leaves one
 print(network.hosts[0].ssh("hostname").stdout, end="", flush=True)

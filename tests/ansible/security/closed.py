@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.ansible.hosts.network import Host, Network
-from tests.ansible.playbooks import Control, Outcome
+from tests.ansible.hosts.network import HostNetwork, NetworkHost
+from tests.ansible.playbooks import ControlHost, PlayOutcome
 
 OPERATOR = "ops"
 
@@ -15,8 +15,8 @@ OPERATOR = "ops"
 class Closed:
     """A control host whose inventory names an operator and users."""
 
-    def __init__(self, network: Network, directory: Path, bundle: Path) -> None:
-        self.control = Control(network, directory, bundle)
+    def __init__(self, network: HostNetwork, directory: Path, bundle: Path) -> None:
+        self.control = ControlHost(network, directory, bundle)
         self.control.groups |= {"zookeepers": [], "toxiproxies": []}
         self.control.variables |= {"holdfast_node_discovery": "static"}
         self.secrets: set[str] = set()
@@ -35,7 +35,7 @@ class Closed:
             "holdfast_node_grants": grants,
         }
 
-    def play(self, name: str, *arguments: str, **variables: Any) -> Outcome:
+    def play(self, name: str, *arguments: str, **variables: Any) -> PlayOutcome:
         """As talkative as it gets; no secret is said."""
         outcome = self.control.play(name, "-vvv", "--diff", *arguments, **variables)
         for secret in self.secrets:
@@ -43,7 +43,7 @@ class Closed:
         return outcome
 
 
-def ask(host: Host, words: str, user: str = "", password: str = "") -> dict[str, Any]:
+def ask(host: NetworkHost, words: str, user: str = "", password: str = "") -> dict[str, Any]:
     """A command on the host, as that user; without one as the operator by its file."""
     who = f"--config /dev/null --user {user} --password-file /dev/stdin" if user else ""
     config = "HOLDFAST_CONFIG=/etc/holdfast/operator.toml"

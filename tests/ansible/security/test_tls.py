@@ -18,7 +18,7 @@ import pytest
 from node import config as node_config
 from node.config import Config
 from tests.ansible.conftest import whole_of_provisioning
-from tests.ansible.hosts.network import Host, Network
+from tests.ansible.hosts.network import HostNetwork, NetworkHost
 from tests.ansible.hosts.spaces import PYTHON
 from tests.ansible.playbooks import CLUSTER, COLLECTION, ansible_directory
 from tests.ansible.security.closed import Closed, ask
@@ -244,7 +244,7 @@ with socket.create_connection((sys.argv[1], int(sys.argv[2])), 10) as plain:
 class OverTls:
     """The certificate of a host that takes clients by TLS alone, and who signs it, on the control host."""
 
-    def __init__(self, closed: Closed, network: Network) -> None:
+    def __init__(self, closed: Closed, network: HostNetwork) -> None:
         self._closed, self._network = closed, network
         self.host = network.hosts[0]
         self.directory = closed.control.directory / "tls"
@@ -278,7 +278,7 @@ class OverTls:
 @pytest.mark.slow
 @pytest.mark.timeout(2400)
 def test_a_cluster_takes_clients_by_tls_alone(
-    closed: Closed, one_host: Network, make_bundle: Callable[..., Path]
+    closed: Closed, one_host: HostNetwork, make_bundle: Callable[..., Path]
 ) -> None:
     secure, host = OverTls(closed, one_host), one_host.hosts[0]
     closed.name(PASSWORDS, ["ann publish log:events"])
@@ -303,7 +303,7 @@ def test_a_cluster_takes_clients_by_tls_alone(
     assert host.ssh("ls /etc/holdfast").stdout == ""
 
 
-def nobody_is_let_in_without_tls_or_a_credential(host: Host) -> None:
+def nobody_is_let_in_without_tls_or_a_credential(host: NetworkHost) -> None:
     by = {"plain": "--user ops --password-file /etc/holdfast/operator.password --config /dev/null"}
     by["anonymous"] = "--config /etc/holdfast/client.toml"
     told = {}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.ansible.conftest import whole_of_provisioning
-from tests.ansible.hosts.network import Network
-from tests.ansible.playbooks import Control
+from tests.ansible.hosts.network import HostNetwork
+from tests.ansible.playbooks import ControlHost
 from tests.ansible.steps import (
     done,
     nothing_was_lost,
@@ -26,7 +26,7 @@ pytestmark = whole_of_provisioning
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_a_running_cluster_moves_to_tls_and_back(network: Network, control: Control) -> None:
+def test_a_running_cluster_moves_to_tls_and_back(network: HostNetwork, control: ControlHost) -> None:
     bare = [host.written() for host in network.hosts]
     control.groups |= {"zookeepers": [], "toxiproxies": []}
     control.variables |= {"holdfast_node_discovery": "static"}
@@ -46,7 +46,7 @@ def test_a_running_cluster_moves_to_tls_and_back(network: Network, control: Cont
     teardown_leaves_nothing(control, network, bare)
 
 
-def moved(control: Control, network: Network, tls: str) -> None:
+def moved(control: ControlHost, network: HostNetwork, tls: str) -> None:
     """The first listener, which plays reach nodes by; those who use the other one notice nothing."""
     before = [running(host) for host in network.hosts]
     nodes = [f"{host.inside}:5672" for host in network.hosts]

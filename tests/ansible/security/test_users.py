@@ -8,7 +8,7 @@ import json
 import pytest
 
 from tests.ansible.conftest import whole_of_provisioning
-from tests.ansible.hosts.network import Host, Network
+from tests.ansible.hosts.network import HostNetwork, NetworkHost
 from tests.ansible.playbooks import CLUSTER
 from tests.ansible.security.closed import Closed, ask
 from tests.ansible.steps import done
@@ -21,11 +21,11 @@ FILES = {"/etc/holdfast/operator.toml": "600 root root", "/etc/holdfast/operator
 }
 
 
-def users(host: Host) -> dict[str, list[str]]:
+def users(host: NetworkHost) -> dict[str, list[str]]:
     return {one["name"]: one["roles"] for one in ask(host, "user list")["users"]}
 
 
-def nobody_is_let_in_without_a_credential(host: Host) -> None:
+def nobody_is_let_in_without_a_credential(host: NetworkHost) -> None:
     told = host.ssh(f"holdfast log list --json --config /dev/null --server {host.inside}:5672")
     assert told.returncode != 0
     assert "SCRAM" in json.loads(told.stderr)["error"]
@@ -33,7 +33,7 @@ def nobody_is_let_in_without_a_credential(host: Host) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(2400)
-def test_a_cluster_is_closed_from_its_first_start_on(closed: Closed, one_host: Network) -> None:
+def test_a_cluster_is_closed_from_its_first_start_on(closed: Closed, one_host: HostNetwork) -> None:
     host = one_host.hosts[0]
     closed.name(FIRST, ["role:readers consume log:ev*", "ann publish log:events"], bob=["readers"])
     done(closed.play("site"))
@@ -54,7 +54,7 @@ def test_a_cluster_is_closed_from_its_first_start_on(closed: Closed, one_host: N
     assert host.ssh("ls /etc/holdfast").stdout == ""
 
 
-def another_password_and_a_shorter_list(closed: Closed, host: Host) -> None:
+def another_password_and_a_shorter_list(closed: Closed, host: NetworkHost) -> None:
     then = {"ops": "of-ops-2", "ann": "of-ann-2"}
     closed.name(then, ["ann publish log:events"])
     before = host.ssh("ps -e -o pid=,args= | grep -e '-m node' | grep -v grep").stdout
@@ -72,7 +72,7 @@ def another_password_and_a_shorter_list(closed: Closed, host: Host) -> None:
     assert done(closed.play("site", holdfast_node_users_exclusive=True)).changed == 0
 
 
-def an_operator_who_is_unknown(closed: Closed, host: Host) -> None:
+def an_operator_who_is_unknown(closed: Closed, host: NetworkHost) -> None:
     """Somebody has changed the password in the cluster: the files do not follow an inventory that is wrong."""
     assert "error" not in ask(host, "user add root --role admin --new-password-file /dev/stdin", password="x")
     written = host.ssh("cat /etc/holdfast/operator.password").stdout
@@ -89,7 +89,7 @@ def an_operator_who_is_unknown(closed: Closed, host: Host) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(2400)
-def test_a_cluster_that_was_open_is_closed(closed: Closed, one_host: Network) -> None:
+def test_a_cluster_that_was_open_is_closed(closed: Closed, one_host: HostNetwork) -> None:
     host = one_host.hosts[0]
     refused = closed.play("site", holdfast_node_users=[{"name": "ann", "password": "of-ann-1"}])
     assert "holdfast_node_operator: no name" in " ".join(refused.text.split())

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from proton import Described, int32, symbol, uint, ulong
 from proton.utils import LinkDetached
 
-from tests.conformance.broker import EPOCH, GROUP, PARTITION, Broker, marks, properties_of
+from tests.conformance.broker import EPOCH, GROUP, PARTITION, BrokerUnderTest, marks, properties_of
 from tests.conformance.checks.groups import group_name
 from tests.conformance.suite import NotApplicable, rule
 from tests.integration.workloads.raw import ATTACH, Raw, frame
@@ -26,13 +26,13 @@ def epoch_of(receiver: Any) -> int:
 
 
 @contextmanager
-def two_members(broker: Broker) -> Iterator[tuple[Any, Any]]:
+def two_members(broker: BrokerUnderTest) -> Iterator[tuple[Any, Any]]:
     with broker.visit(container_id=group_name()) as one, broker.visit(container_id=group_name()) as two:
         yield one, two
 
 
 @rule("ES-38")
-def epochs_start_at_zero_and_are_told(broker: Broker) -> None:
+def epochs_start_at_zero_and_are_told(broker: BrokerUnderTest) -> None:
     first, second = broker.partitions[:2]
     group = group_name()
     with two_members(broker) as (one, two):
@@ -42,7 +42,7 @@ def epochs_start_at_zero_and_are_told(broker: Broker) -> None:
 
 
 @rule("ES-39")
-def only_a_greater_epoch_is_let_in(broker: Broker) -> None:
+def only_a_greater_epoch_is_let_in(broker: BrokerUnderTest) -> None:
     partition, group = broker.partitions[0], group_name()
     with two_members(broker) as (one, two):
         owner = broker.receiver(one, partition=partition, group=group, epoch=5)
@@ -54,7 +54,7 @@ def only_a_greater_epoch_is_let_in(broker: Broker) -> None:
 
 
 @rule("ES-40")
-def a_greater_epoch_takes_over(broker: Broker) -> None:
+def a_greater_epoch_takes_over(broker: BrokerUnderTest) -> None:
     partition, group = broker.partitions[0], group_name()
     with two_members(broker) as (one, two):
         old = broker.receiver(one, partition=partition, group=group, epoch=5)
@@ -71,7 +71,7 @@ def a_greater_epoch_takes_over(broker: Broker) -> None:
 
 
 @rule("ES-41")
-def the_counter_may_return_to_zero(broker: Broker) -> None:
+def the_counter_may_return_to_zero(broker: BrokerUnderTest) -> None:
     """Both are allowed; the next receiver must be let in, with whatever it is told."""
     partition, group = broker.partitions[0], group_name()
     with two_members(broker) as (one, two):
@@ -83,7 +83,7 @@ def the_counter_may_return_to_zero(broker: Broker) -> None:
 
 
 @rule("D2")
-def epochs_are_read_as_any_integer_and_told_as_long(broker: Broker) -> None:
+def epochs_are_read_as_any_integer_and_told_as_long(broker: BrokerUnderTest) -> None:
     partition, group = broker.partitions[0], group_name()
     for epoch in (1, ulong(2), uint(3), int32(4)):
         with broker.visit(container_id=group_name()) as connection:
@@ -98,7 +98,7 @@ def epochs_are_read_as_any_integer_and_told_as_long(broker: Broker) -> None:
 
 
 @rule("D7")
-def an_equal_epoch_is_refused(broker: Broker) -> None:
+def an_equal_epoch_is_refused(broker: BrokerUnderTest) -> None:
     partition, group = broker.partitions[0], group_name()
     with two_members(broker) as (one, two):
         broker.receiver(one, partition=partition, group=group, epoch=5)
@@ -106,7 +106,7 @@ def an_equal_epoch_is_refused(broker: Broker) -> None:
 
 
 @rule("D8")
-def conditions_of_losing(broker: Broker) -> None:
+def conditions_of_losing(broker: BrokerUnderTest) -> None:
     partition, group = broker.partitions[0], group_name()
     with two_members(broker) as (one, two):
         old = broker.receiver(one, partition=partition, group=group, epoch=5)
@@ -118,13 +118,13 @@ def conditions_of_losing(broker: Broker) -> None:
 
 
 @rule("D11")
-def who_claims_without_an_epoch_is_told_zero(broker: Broker) -> None:
+def who_claims_without_an_epoch_is_told_zero(broker: BrokerUnderTest) -> None:
     with broker.visit(container_id=group_name()) as connection:
         assert epoch_of(broker.receiver(connection, partition=broker.partitions[0], group=group_name())) == 0
 
 
 @rule("D12")
-def a_broken_connection_keeps_its_epoch(broker: Broker) -> None:
+def a_broken_connection_keeps_its_epoch(broker: BrokerUnderTest) -> None:
     """Raw frames, since no library breaks its own connection."""
     partition, group = broker.partitions[0], group_name()
     with broker.visit(container_id=group_name()) as connection:

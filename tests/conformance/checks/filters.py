@@ -13,8 +13,8 @@ from tests.conformance.broker import (
     CAPABILITY,
     EARLIEST,
     OFFSET,
-    Broker,
-    Event,
+    BrokerUnderTest,
+    SeenEvent,
     annotations_filter,
     bodies,
     filters_of,
@@ -24,7 +24,7 @@ from tests.conformance.broker import (
 from tests.conformance.suite import rule
 
 
-def spread(broker: Broker, count: int, partition: str) -> list[Event]:
+def spread(broker: BrokerUnderTest, count: int, partition: str) -> list[SeenEvent]:
     """Events with different times."""
     found = []
     for body in marks(count):
@@ -34,7 +34,7 @@ def spread(broker: Broker, count: int, partition: str) -> list[Event]:
     return found
 
 
-def passing(broker: Broker, events: Sequence[Event], *filters: Any) -> list[Any]:
+def passing(broker: BrokerUnderTest, events: Sequence[SeenEvent], *filters: Any) -> list[Any]:
     """Bodies of these events (of one partition) that come through filters, before one that is sent now."""
     [end] = marks(1)
     partition = events[0].partition
@@ -47,7 +47,7 @@ def passing(broker: Broker, events: Sequence[Event], *filters: Any) -> list[Any]
 
 
 @rule("ES-51")
-def unknown_filters_are_not_in_force(broker: Broker) -> None:
+def unknown_filters_are_not_in_force(broker: BrokerUnderTest) -> None:
     """A filter that the source does not know is left out of the answer, or refused; never silently obeyed."""
     with broker.visit() as connection:
         try:
@@ -60,7 +60,7 @@ def unknown_filters_are_not_in_force(broker: Broker) -> None:
 
 
 @rule("ES-52")
-def filters_select_from_everything_retained(broker: Broker) -> None:
+def filters_select_from_everything_retained(broker: BrokerUnderTest) -> None:
     partition = broker.partitions[0]
     old = spread(broker, 4, partition)
     assert passing(broker, old, EARLIEST) == bodies(old)
@@ -69,7 +69,7 @@ def filters_select_from_everything_retained(broker: Broker) -> None:
 
 
 @rule("ES-53")
-def the_annotations_filter_is_exclusive_and_complete(broker: Broker) -> None:
+def the_annotations_filter_is_exclusive_and_complete(broker: BrokerUnderTest) -> None:
     partition = broker.partitions[0]
     events = one, two, three, four = spread(broker, 4, partition)
     by_offset = annotations_filter(offset=symbol(two.offset))
@@ -89,7 +89,7 @@ def the_annotations_filter_is_exclusive_and_complete(broker: Broker) -> None:
         assert not filters_of(receiver.link), "an unknown key is said to be in force"
 
 
-def annotations_filter_works(broker: Broker) -> bool:
+def annotations_filter_works(broker: BrokerUnderTest) -> bool:
     partition = broker.partitions[0]
     one, two = broker.stored(marks(2), partition)
     with broker.visit() as connection:
@@ -100,7 +100,7 @@ def annotations_filter_works(broker: Broker) -> bool:
         return bool(filters_of(receiver.link)) and bodies(broker.take(receiver, 1)) == [two.body]
 
 
-def sql_filter_works(broker: Broker) -> bool:
+def sql_filter_works(broker: BrokerUnderTest) -> bool:
     partition = broker.partitions[0]
     one, two = broker.stored(marks(2), partition)
     with broker.visit() as connection:
@@ -112,7 +112,7 @@ def sql_filter_works(broker: Broker) -> bool:
 
 
 @rule("ES-59")
-def the_node_conforms(broker: Broker) -> None:
+def the_node_conforms(broker: BrokerUnderTest) -> None:
     with broker.visit() as connection:
         offered = map(str, connection.conn.remote_offered_capabilities or ())
         assert CAPABILITY in offered, "the capability is not offered"
@@ -124,7 +124,7 @@ def the_node_conforms(broker: Broker) -> None:
 
 
 @rule("D5")
-def integers_are_milliseconds(broker: Broker) -> None:
+def integers_are_milliseconds(broker: BrokerUnderTest) -> None:
     partition = broker.partitions[0]
     events = old, new = spread(broker, 2, partition)
     assert passing(broker, events, sql_filter(f"d.event-streams-timestamp > {old.time_ms}")) == [new.body]
@@ -133,7 +133,7 @@ def integers_are_milliseconds(broker: Broker) -> None:
 
 
 @rule("D6")
-def both_spellings_of_a_field_are_one(broker: Broker) -> None:
+def both_spellings_of_a_field_are_one(broker: BrokerUnderTest) -> None:
     partition = broker.partitions[0]
     events = one, two, three = broker.stored(marks(3), partition)
     for name in (f"d.{OFFSET}", f"d.[{OFFSET}]", f"delivery_annotations.{OFFSET}"):
@@ -143,7 +143,7 @@ def both_spellings_of_a_field_are_one(broker: Broker) -> None:
 
 
 @rule("D10")
-def the_sql_filter_has_two_descriptors(broker: Broker) -> None:
+def the_sql_filter_has_two_descriptors(broker: BrokerUnderTest) -> None:
     partition = broker.partitions[0]
     events = one, two = broker.stored(marks(2), partition)
     text = f"d.{OFFSET} > '{one.offset}'"

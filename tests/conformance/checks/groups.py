@@ -10,7 +10,7 @@ from typing import Any
 from proton import Endpoint, Timeout, symbol
 from proton.utils import LinkDetached
 
-from tests.conformance.broker import GROUP, PARTITION, Broker, bodies, marks, properties_of
+from tests.conformance.broker import GROUP, PARTITION, BrokerUnderTest, bodies, marks, properties_of
 from tests.conformance.suite import NotApplicable, rule
 
 FORCED = "amqp:link:detach-forced"
@@ -25,7 +25,7 @@ def group_name() -> str:
     return f"group-{marks(1)[0]}"
 
 
-def link_by_hand(connection: Any, broker: Broker, group: str) -> Any:
+def link_by_hand(connection: Any, broker: BrokerUnderTest, group: str) -> Any:
     """An attach for a group and no partition, that is not waited for."""
     session = connection.conn.session()
     session.open()
@@ -53,7 +53,7 @@ def closed_of(links: list[Any]) -> list[Any]:
 
 
 @rule("ES-29")
-def a_receiver_may_name_a_group(broker: Broker) -> None:
+def a_receiver_may_name_a_group(broker: BrokerUnderTest) -> None:
     partition = broker.partitions[0]
     with broker.visit(container_id=group_name()) as connection:
         member = broker.receiver(connection, partition=partition, group=group_name())
@@ -64,7 +64,7 @@ def a_receiver_may_name_a_group(broker: Broker) -> None:
 
 
 @rule("ES-30")
-def a_group_is_made_or_missing(broker: Broker) -> None:
+def a_group_is_made_or_missing(broker: BrokerUnderTest) -> None:
     """Either is allowed; a refusal must be a proper one."""
     with broker.visit(container_id=group_name()) as connection:
         try:
@@ -74,7 +74,7 @@ def a_group_is_made_or_missing(broker: Broker) -> None:
 
 
 @rule("ES-31")
-def nobody_is_put_into_a_group(broker: Broker) -> None:
+def nobody_is_put_into_a_group(broker: BrokerUnderTest) -> None:
     """Receivers that name none do not exclude each other, and are told of none."""
     partition = broker.partitions[0]
     with broker.visit() as connection, broker.visit() as other:
@@ -87,7 +87,7 @@ def nobody_is_put_into_a_group(broker: Broker) -> None:
 
 
 @rule("ES-32")
-def links_of_a_group_are_bound(broker: Broker) -> None:
+def links_of_a_group_are_bound(broker: BrokerUnderTest) -> None:
     with broker.visit(container_id=group_name()) as connection:
         bound = broker.receiver(connection, partition=broker.partitions[1], group=group_name(), name="named")
         assert properties_of(bound.link).get(PARTITION) == broker.partitions[1], "the answer names no partition"
@@ -99,7 +99,7 @@ def links_of_a_group_are_bound(broker: Broker) -> None:
 
 
 @rule("ES-33")
-def one_active_link_for_partition_and_group(broker: Broker) -> None:
+def one_active_link_for_partition_and_group(broker: BrokerUnderTest) -> None:
     partition, group = broker.partitions[0], group_name()
     with broker.visit(container_id=group_name()) as connection, broker.visit(container_id=group_name()) as other:
         first = broker.receiver(connection, partition=partition, group=group)
@@ -118,7 +118,7 @@ def one_active_link_for_partition_and_group(broker: Broker) -> None:
 
 
 @rule("ES-34")
-def the_node_may_choose_a_partition(broker: Broker) -> None:
+def the_node_may_choose_a_partition(broker: BrokerUnderTest) -> None:
     group = group_name()
     with broker.visit(container_id=group_name()) as connection, broker.visit(container_id=group_name()) as other:
         try:
@@ -132,7 +132,7 @@ def the_node_may_choose_a_partition(broker: Broker) -> None:
 
 
 @rule("ES-35")
-def more_members_than_partitions(broker: Broker) -> None:
+def more_members_than_partitions(broker: BrokerUnderTest) -> None:
     group = group_name()
     with contextlib.ExitStack() as members:
         links = []
@@ -157,7 +157,7 @@ def more_members_than_partitions(broker: Broker) -> None:
         assert properties_of(extra).get(PARTITION) == freed
 
 
-def split_anew(broker: Broker) -> tuple[str | None, bool]:
+def split_anew(broker: BrokerUnderTest) -> tuple[str | None, bool]:
     """One member has all partitions when another comes: the condition with which a link of the first is closed, and
     whether the second then gets the partition."""
     group = group_name()
@@ -183,21 +183,21 @@ def split_anew(broker: Broker) -> tuple[str | None, bool]:
 
 
 @rule("ES-18")
-def bindings_are_moved_by_closing_gracefully(broker: Broker) -> None:
+def bindings_are_moved_by_closing_gracefully(broker: BrokerUnderTest) -> None:
     condition, served = split_anew(broker)
     assert condition is None, f"the link was closed with {condition}, not gracefully"
     assert served, "who the link was closed for did not get its partition"
 
 
 @rule("ES-36")
-def a_group_is_split_anew_by_closing_gracefully(broker: Broker) -> None:
+def a_group_is_split_anew_by_closing_gracefully(broker: BrokerUnderTest) -> None:
     condition, served = split_anew(broker)
     assert condition is None, f"the link was closed with {condition}, not gracefully"
     assert served, "the member that came got no partition"
 
 
 @rule("ES-37")
-def links_of_a_group_may_be_agnostic(broker: Broker) -> None:
+def links_of_a_group_may_be_agnostic(broker: BrokerUnderTest) -> None:
     with broker.visit(container_id=group_name()) as connection:
         try:
             link = broker.receiver(connection, group=group_name()).link
@@ -211,7 +211,7 @@ def links_of_a_group_may_be_agnostic(broker: Broker) -> None:
 
 
 @rule("D3")
-def links_of_a_group_are_always_bound(broker: Broker) -> None:
+def links_of_a_group_are_always_bound(broker: BrokerUnderTest) -> None:
     with broker.visit(container_id=group_name()) as connection:
         link = broker.receiver(connection, group=group_name()).link
         assert properties_of(link).get(PARTITION) in broker.partitions, "attached, but to no partition"

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from proton import Timeout, symbol
 
-from tests.conformance.broker import Broker, marks
+from tests.conformance.broker import BrokerUnderTest, marks
 from tests.conformance.suite import NotApplicable, rule
 
 KEYS = {"partition", "earliest-offset", "latest-offset"}
 
 
 @rule("ES-54")
-def every_log_has_its_info(broker: Broker) -> None:
+def every_log_has_its_info(broker: BrokerUnderTest) -> None:
     with broker.visit() as connection:
         receiver = connection.create_receiver(f"{broker.log}/$info", credit=1)
         assert receiver.link.remote_source.address == f"{broker.log}/$info"
 
 
 @rule("ES-55")
-def one_message_comes_for_each_credit(broker: Broker) -> None:
+def one_message_comes_for_each_credit(broker: BrokerUnderTest) -> None:
     """By 8 the client's part binds nobody; this is the node's part of it."""
     with broker.visit() as connection:
         receiver = connection.create_receiver(f"{broker.log}/$info", credit=0)
@@ -32,7 +32,7 @@ def one_message_comes_for_each_credit(broker: Broker) -> None:
 
 
 @rule("ES-56")
-def more_credit_repeats_it(broker: Broker) -> None:
+def more_credit_repeats_it(broker: BrokerUnderTest) -> None:
     with broker.visit() as connection:
         receiver = connection.create_receiver(f"{broker.log}/$info", credit=3)
         for _ in range(3):
@@ -43,7 +43,7 @@ def more_credit_repeats_it(broker: Broker) -> None:
 
 
 @rule("ES-57")
-def info_lists_every_partition(broker: Broker) -> None:
+def info_lists_every_partition(broker: BrokerUnderTest) -> None:
     partition = broker.partitions[0]
     [event] = broker.stored(marks(1), partition)
     entries = broker.info()
@@ -68,6 +68,6 @@ def info_lists_every_partition(broker: Broker) -> None:
 
 
 @rule("ES-58")
-def other_keys_are_free(broker: Broker) -> None:
+def other_keys_are_free(broker: BrokerUnderTest) -> None:
     for entry in broker.info():
         assert all(isinstance(key, str) for key in entry), "a key is no text"

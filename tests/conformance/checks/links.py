@@ -12,7 +12,7 @@ from tests.conformance.broker import (
     PARTITION,
     REDIRECT,
     AtMostOnce,
-    Broker,
+    BrokerUnderTest,
     Durable,
     annotations_filter,
     bodies,
@@ -26,7 +26,7 @@ REDIRECT_KEYS = {"hostname", "network-host", "port", "address"}
 
 
 @rule("ES-1")
-def a_receiver_may_say_where_to_start(broker: Broker) -> None:
+def a_receiver_may_say_where_to_start(broker: BrokerUnderTest) -> None:
     partition = broker.partitions[0]
     first, second, third = broker.stored(marks(3), partition)
     with broker.visit() as connection:
@@ -39,7 +39,7 @@ def a_receiver_may_say_where_to_start(broker: Broker) -> None:
 
 
 @rule("ES-2")
-def unused_capabilities_keep_their_defaults(broker: Broker) -> None:
+def unused_capabilities_keep_their_defaults(broker: BrokerUnderTest) -> None:
     """No capability desired, no property, no filter, no annotation: plain AMQP."""
     said = marks(3)
     with broker.visit() as connection:
@@ -52,14 +52,14 @@ def unused_capabilities_keep_their_defaults(broker: Broker) -> None:
 
 
 @rule("ES-3")
-def the_capability_is_offered(broker: Broker) -> None:
+def the_capability_is_offered(broker: BrokerUnderTest) -> None:
     with broker.visit() as connection:
         offered = connection.conn.remote_offered_capabilities or ()
         assert CAPABILITY in map(str, offered), f"the broker offers {[str(name) for name in offered]}"
 
 
 @rule("ES-4")
-def who_desires_it_gets_the_extensions(broker: Broker) -> None:
+def who_desires_it_gets_the_extensions(broker: BrokerUnderTest) -> None:
     with broker.visit(CAPABILITY) as connection:
         offered = map(str, connection.conn.remote_offered_capabilities or ())
         assert CAPABILITY in offered, "what was desired is not offered"
@@ -74,7 +74,7 @@ def who_desires_it_gets_the_extensions(broker: Broker) -> None:
 
 
 @rule("ES-5")
-def plain_clients_work_unchanged(broker: Broker) -> None:
+def plain_clients_work_unchanged(broker: BrokerUnderTest) -> None:
     """Whatever a message holds comes out as it went in, settled or not, with the capability or without."""
     for desired in ((), (CAPABILITY,)):
         for options in ([], [AtMostOnce()]):
@@ -98,7 +98,7 @@ def plain_clients_work_unchanged(broker: Broker) -> None:
 
 
 @rule("ES-6")
-def a_link_without_partition_is_bound_or_agnostic(broker: Broker) -> None:
+def a_link_without_partition_is_bound_or_agnostic(broker: BrokerUnderTest) -> None:
     with broker.visit() as connection:
         for link in (broker.sender(connection).link, broker.receiver(connection).link):
             bound = properties_of(link).get(PARTITION)
@@ -106,7 +106,7 @@ def a_link_without_partition_is_bound_or_agnostic(broker: Broker) -> None:
 
 
 @rule("ES-7")
-def without_hints_the_node_chooses(broker: Broker) -> None:
+def without_hints_the_node_chooses(broker: BrokerUnderTest) -> None:
     said = marks(8)
     with broker.visit() as connection:
         receiver = broker.receiver(connection)
@@ -117,7 +117,7 @@ def without_hints_the_node_chooses(broker: Broker) -> None:
 
 
 @rule("ES-8")
-def no_filter_means_from_now_on(broker: Broker) -> None:
+def no_filter_means_from_now_on(broker: BrokerUnderTest) -> None:
     partition = broker.partitions[0]
     before, after = marks(2)
     broker.publish([before], partition)
@@ -130,7 +130,7 @@ def no_filter_means_from_now_on(broker: Broker) -> None:
 
 
 @rule("ES-9")
-def the_link_remembers_what_it_gave(broker: Broker) -> None:
+def the_link_remembers_what_it_gave(broker: BrokerUnderTest) -> None:
     """Credit in small steps, every outcome: each event once, in order, and nobody keeps an offset."""
     partition = broker.partitions[0]
     said = marks(12)
@@ -144,7 +144,7 @@ def the_link_remembers_what_it_gave(broker: Broker) -> None:
 
 
 @rule("ES-10")
-def a_durable_source_resumes(broker: Broker) -> None:
+def a_durable_source_resumes(broker: BrokerUnderTest) -> None:
     partition, container_id = broker.partitions[0], marks(1)[0]
     said = marks(6)
     with broker.visit(container_id=container_id) as connection:
@@ -162,14 +162,14 @@ def a_durable_source_resumes(broker: Broker) -> None:
 
 
 @rule("ES-11")
-def every_partition_can_be_reached(broker: Broker) -> None:
+def every_partition_can_be_reached(broker: BrokerUnderTest) -> None:
     for partition in broker.partitions:
         said = marks(2)
         assert bodies(broker.stored(said, partition)) == said
 
 
 @rule("ES-12")
-def links_are_bound_or_agnostic(broker: Broker) -> None:
+def links_are_bound_or_agnostic(broker: BrokerUnderTest) -> None:
     said = {partition: marks(1)[0] for partition in broker.partitions}
     with broker.visit() as connection:
         everything = broker.receiver(connection, name="all")
@@ -182,7 +182,7 @@ def links_are_bound_or_agnostic(broker: Broker) -> None:
 
 
 @rule("ES-13")
-def redirects_lead_to_the_partition(broker: Broker) -> None:
+def redirects_lead_to_the_partition(broker: BrokerUnderTest) -> None:
     """Whether it redirects is the node's choice; a redirect that it gives must be whole, and lead there."""
     for partition in broker.partitions:
         [body] = marks(1)
@@ -200,7 +200,7 @@ def redirects_lead_to_the_partition(broker: Broker) -> None:
 
 
 @rule("ES-14")
-def a_link_may_ask_for_a_partition(broker: Broker) -> None:
+def a_link_may_ask_for_a_partition(broker: BrokerUnderTest) -> None:
     with broker.visit() as connection:
         for partition in broker.partitions:
             broker.sender(connection, partition)
@@ -208,7 +208,7 @@ def a_link_may_ask_for_a_partition(broker: Broker) -> None:
 
 
 @rule("ES-15")
-def an_unknown_partition_is_refused(broker: Broker) -> None:
+def an_unknown_partition_is_refused(broker: BrokerUnderTest) -> None:
     """The answer to the attach has no terminus of the node's, and an error follows it."""
     with broker.visit() as connection:
         broker.refused(lambda: broker.sender(connection, UNKNOWN))
@@ -226,7 +226,7 @@ def an_unknown_partition_is_refused(broker: Broker) -> None:
 
 
 @rule("ES-16")
-def a_link_that_asked_for_nothing_may_be_bound(broker: Broker) -> None:
+def a_link_that_asked_for_nothing_may_be_bound(broker: BrokerUnderTest) -> None:
     """Bound or not, it works."""
     [body] = marks(1)
     with broker.visit() as connection:
@@ -238,7 +238,7 @@ def a_link_that_asked_for_nothing_may_be_bound(broker: Broker) -> None:
 
 
 @rule("ES-17")
-def the_answer_names_the_partition(broker: Broker) -> None:
+def the_answer_names_the_partition(broker: BrokerUnderTest) -> None:
     with broker.visit() as connection:
         for partition in broker.partitions:
             for end in (broker.sender(connection, partition), broker.receiver(connection, partition=partition)):
@@ -248,7 +248,7 @@ def the_answer_names_the_partition(broker: Broker) -> None:
 
 
 @rule("ES-19")
-def partition_ids_are_symbols_learned_through_info(broker: Broker) -> None:
+def partition_ids_are_symbols_learned_through_info(broker: BrokerUnderTest) -> None:
     entries = broker.info()
     assert all(isinstance(entry["partition"], symbol) for entry in entries)
     assert len({entry["partition"] for entry in entries}) == len(entries)

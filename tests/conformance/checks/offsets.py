@@ -12,7 +12,7 @@ from tests.conformance.broker import (
     LATEST,
     OFFSET,
     TIMESTAMP,
-    Broker,
+    BrokerUnderTest,
     annotations_filter,
     bodies,
     marks,
@@ -24,7 +24,7 @@ CLOCKS_MAY_DIFFER_MS = 60_000
 
 
 @rule("ES-45")
-def deliveries_carry_offset_and_time(broker: Broker) -> None:
+def deliveries_carry_offset_and_time(broker: BrokerUnderTest) -> None:
     before_ms = time.time() * 1000
     for event in broker.stored(marks(3), broker.partitions[0]):
         assert isinstance(event.notes.get(OFFSET), symbol), f"the offset is {event.notes.get(OFFSET)!r}"
@@ -34,12 +34,12 @@ def deliveries_carry_offset_and_time(broker: Broker) -> None:
 
 
 @rule("ES-46")
-def offsets_are_opaque_to_clients(broker: Broker) -> None:
+def offsets_are_opaque_to_clients(broker: BrokerUnderTest) -> None:
     raise NotApplicable("5.1.1 forbids the client to interpret or build offsets; by 8 clients have no duties")
 
 
 @rule("ES-47")
-def offsets_increase_as_texts(broker: Broker) -> None:
+def offsets_increase_as_texts(broker: BrokerUnderTest) -> None:
     for partition in broker.partitions[:2]:
         offsets = [event.offset for event in broker.stored(marks(40), partition)]
         assert all(left < right for left, right in pairwise(offsets)), offsets
@@ -49,7 +49,7 @@ def offsets_increase_as_texts(broker: Broker) -> None:
 
 
 @rule("ES-48")
-def earliest_and_latest_may_be_compared_with(broker: Broker) -> None:
+def earliest_and_latest_may_be_compared_with(broker: BrokerUnderTest) -> None:
     partition = broker.partitions[0]
     old, new = marks(2)
     broker.publish([old], partition)
@@ -62,12 +62,12 @@ def earliest_and_latest_may_be_compared_with(broker: Broker) -> None:
 
 
 @rule("ES-49")
-def times_may_be_equal(broker: Broker) -> None:
+def times_may_be_equal(broker: BrokerUnderTest) -> None:
     raise NotApplicable("5.1.2 permits the node equal times, and earlier ones under a new owner; it demands nothing")
 
 
 @rule("ES-50")
-def times_do_not_order_events(broker: Broker) -> None:
+def times_do_not_order_events(broker: BrokerUnderTest) -> None:
     """Events that came at one moment keep their order, and a time in a filter only says where to begin."""
     partition = broker.partitions[0]
     said = marks(60)

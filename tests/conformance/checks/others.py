@@ -5,25 +5,25 @@ from __future__ import annotations
 from proton import Message, symbol
 from proton.utils import LinkDetached
 
-from tests.conformance.broker import PARTITION, SOURCE_PARTITION, TARGET_PARTITION, Broker, Properties, marks
+from tests.conformance.broker import PARTITION, SOURCE_PARTITION, TARGET_PARTITION, BrokerUnderTest, Properties, marks
 from tests.conformance.checks import routing
 from tests.conformance.suite import rule
 
 
 @rule("D1")
-def the_annotation_of_changes_is_called_associated(broker: Broker) -> None:
+def the_annotation_of_changes_is_called_associated(broker: BrokerUnderTest) -> None:
     routing.agnostic_links_are_told_of_changes(broker)
 
 
 @rule("D4")
-def the_source_partition_is_on_every_delivery(broker: Broker) -> None:
+def the_source_partition_is_on_every_delivery(broker: BrokerUnderTest) -> None:
     for partition in broker.partitions:
         for event in broker.stored(marks(2), partition):
             assert event.note(SOURCE_PARTITION) == partition
 
 
 @rule("D9")
-def conditions_of_partitions(broker: Broker) -> None:
+def conditions_of_partitions(broker: BrokerUnderTest) -> None:
     here, there = broker.partitions[:2]
     with broker.visit() as connection:
         assert broker.refused(lambda: broker.sender(connection, "nowhere")) == "amqp:not-found"

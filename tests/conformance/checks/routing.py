@@ -14,8 +14,8 @@ from tests.conformance.broker import (
     PARTITION,
     SOURCE_PARTITION,
     TARGET_PARTITION,
-    Broker,
-    Event,
+    BrokerUnderTest,
+    SeenEvent,
     bodies,
     marks,
     properties_of,
@@ -31,7 +31,7 @@ def keyed(body: Any, key: str, **more: Any) -> Message:
     return Message(body=body, annotations={symbol(GROUP_KEY): key}, **more)
 
 
-def sent(broker: Broker, messages: list[Message]) -> list[Event]:
+def sent(broker: BrokerUnderTest, messages: list[Message]) -> list[SeenEvent]:
     """What becomes of messages on an agnostic link."""
     with broker.visit() as connection:
         receivers = [broker.receiver(connection, partition=name) for name in broker.partitions]
@@ -62,14 +62,14 @@ def rejection(send: Any) -> str:
 
 
 @rule("ES-20")
-def events_may_carry_hints(broker: Broker) -> None:
+def events_may_carry_hints(broker: BrokerUnderTest) -> None:
     body, other = marks(2)
     found = sent(broker, [aimed(body, broker.partitions[1]), keyed(other, "a key")])
     assert sorted(bodies(found)) == sorted([body, other]), f"of two events {len(found)} came out"
 
 
 @rule("ES-21")
-def a_target_that_is_not_the_links_is_rejected(broker: Broker) -> None:
+def a_target_that_is_not_the_links_is_rejected(broker: BrokerUnderTest) -> None:
     here, there = broker.partitions[:2]
     wrong, right = marks(2)
     with broker.visit() as connection:
@@ -82,14 +82,14 @@ def a_target_that_is_not_the_links_is_rejected(broker: Broker) -> None:
 
 
 @rule("ES-22")
-def an_unknown_target_is_rejected(broker: Broker) -> None:
+def an_unknown_target_is_rejected(broker: BrokerUnderTest) -> None:
     with broker.visit() as connection:
         agnostic = broker.sender(connection)
         rejection(lambda: agnostic.send(aimed("nowhere", "no such partition")))
 
 
 @rule("ES-23")
-def an_event_goes_to_its_target(broker: Broker) -> None:
+def an_event_goes_to_its_target(broker: BrokerUnderTest) -> None:
     wanted = {body: partition for partition in broker.partitions for body in marks(3)}
     found = sent(broker, [aimed(body, partition) for body, partition in wanted.items()])
     assert {event.body: event.partition for event in found} == wanted
@@ -97,7 +97,7 @@ def an_event_goes_to_its_target(broker: Broker) -> None:
 
 
 @rule("ES-24")
-def the_target_is_stripped(broker: Broker) -> None:
+def the_target_is_stripped(broker: BrokerUnderTest) -> None:
     body, *_ = marks(1)
     found = sent(broker, [aimed(body, broker.partitions[0])])
     assert len(found) == 1, f"it came out {len(found)} times"
@@ -107,7 +107,7 @@ def the_target_is_stripped(broker: Broker) -> None:
 
 
 @rule("ES-25")
-def agnostic_deliveries_name_their_source(broker: Broker) -> None:
+def agnostic_deliveries_name_their_source(broker: BrokerUnderTest) -> None:
     with broker.visit() as connection:
         receiver = broker.receiver(connection)
         if properties_of(receiver.link).get(PARTITION) is not None:
@@ -121,26 +121,26 @@ def agnostic_deliveries_name_their_source(broker: Broker) -> None:
 
 
 @rule("ES-26")
-def bound_deliveries_name_no_other_source(broker: Broker) -> None:
+def bound_deliveries_name_no_other_source(broker: BrokerUnderTest) -> None:
     for partition in broker.partitions:
         for event in broker.stored(marks(2), partition):
             assert str(event.notes.get(SOURCE_PARTITION, partition)) == partition
 
 
 @rule("ES-27")
-def deliveries_of_a_partitioned_log_name_their_source(broker: Broker) -> None:
+def deliveries_of_a_partitioned_log_name_their_source(broker: BrokerUnderTest) -> None:
     for partition in broker.partitions:
         [event] = broker.stored(marks(1), partition)
         assert event.notes.get(SOURCE_PARTITION) == partition, f"bound to {partition}: {event.notes}"
 
 
 @rule("ES-28")
-def forwarding_is_the_clients_duty(broker: Broker) -> None:
+def forwarding_is_the_clients_duty(broker: BrokerUnderTest) -> None:
     raise NotApplicable("4.6.4, 4.6.5 bind the consumer that forwards; by 8 clients have no conformance duties")
 
 
 @rule("ES-42")
-def agnostic_links_are_told_of_changes(broker: Broker) -> None:
+def agnostic_links_are_told_of_changes(broker: BrokerUnderTest) -> None:
     """A log gets more partitions while an agnostic link is open."""
     try:
         log = broker.make("growing", 1)
@@ -172,7 +172,7 @@ def agnostic_links_are_told_of_changes(broker: Broker) -> None:
 
 
 @rule("ES-43")
-def a_group_key_sticks_to_a_partition(broker: Broker) -> None:
+def a_group_key_sticks_to_a_partition(broker: BrokerUnderTest) -> None:
     keys = [f"key-{number}" for number in range(12)]
     messages, key_of = [], {}
     for key in keys * 3:
@@ -189,7 +189,7 @@ def a_group_key_sticks_to_a_partition(broker: Broker) -> None:
 
 
 @rule("ES-44")
-def the_group_key_is_not_the_group_id(broker: Broker) -> None:
+def the_group_key_is_not_the_group_id(broker: BrokerUnderTest) -> None:
     """Group ids do not route, and come out as they went in."""
     same_id = [Message(body=body, group_id="one", group_sequence=number) for number, body in enumerate(marks(8))]
     same_key = [keyed(body, "one", group_id=f"id-{number}") for number, body in enumerate(marks(8))]

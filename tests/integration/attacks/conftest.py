@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 
 from chaos import processes
-from tests.integration.clusters.cluster import Cluster, Settings
+from tests.integration.clusters.cluster import Cluster, ClusterSettings
 from tests.ports import free_ports
 
 
-class Target:
+class AttackTarget:
     def __init__(self, directory: Path) -> None:
         self.http_port = next(iter(free_ports(1)))
         monitoring = f'[monitoring]\nbind = "127.0.0.1:{self.http_port}"'
-        self.cluster = Cluster(directory / "target", Settings(nodes=1, more=monitoring))
+        self.cluster = Cluster(directory / "target", ClusterSettings(nodes=1, more=monitoring))
         self.cluster.start()
         for log in ("honest", "target", "log"):
             self.cluster.create(log)
@@ -50,14 +50,14 @@ class Target:
 
 
 @pytest.fixture(scope="package")
-def _target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
-    target = Target(tmp_path_factory.mktemp("attacked"))
+def _target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AttackTarget]:
+    target = AttackTarget(tmp_path_factory.mktemp("attacked"))
     yield target
     target.cluster.close()
 
 
 @pytest.fixture
-def target(_target: Target) -> Iterator[Target]:
+def target(_target: AttackTarget) -> Iterator[AttackTarget]:
     yield _target
     complaints = _target.cluster.complaints()
     assert not complaints, "\n".join(complaints)

@@ -18,7 +18,7 @@ import pytest
 from chaos import processes
 from tests.attacks.measure import fill, honest, p99, words
 from tests.attacks.table import ATTACKS
-from tests.integration.attacks.conftest import Target
+from tests.integration.attacks.conftest import AttackTarget
 from tests.integration.conftest import number_from
 
 LONG = bool(os.environ.get("HOLDFAST_ATTACKS"))
@@ -31,14 +31,14 @@ IDLE_SOCKETS = 40
 FUZZ_COUNT = 120
 
 
-def stored(target: Target) -> int:
+def stored(target: AttackTarget) -> int:
     """The honest producer's events in the log, and nothing else is in it."""
     latest = target.cluster.info("honest")["0"].latest_offset
     return 0 if latest is None else int(latest, 16) + 1
 
 
 @pytest.mark.parametrize("name", list(ATTACKS) if LONG else ["all"])
-def test_an_attack_hurts_nobody_else(target: Target, name: str) -> None:
+def test_an_attack_hurts_nobody_else(target: AttackTarget, name: str) -> None:
     seconds = 30.0 if LONG else 0.7
     asyncio.run(fill(target.port, "target", 20_000 if LONG else 4000))
     alone = asyncio.run(honest(target.port, "honest", 5.0 if LONG else 0.5))
@@ -63,7 +63,7 @@ def test_an_attack_hurts_nobody_else(target: Target, name: str) -> None:
         assert turn_s < TURN_S
 
 
-def test_idle_sockets_do_not_keep_a_supervisor_out(target: Target) -> None:
+def test_idle_sockets_do_not_keep_a_supervisor_out(target: AttackTarget) -> None:
     async def ask() -> None:
         idle = [await asyncio.open_connection("127.0.0.1", target.http_port) for _ in range(IDLE_SOCKETS)]
         for path in ("/health/live", "/metrics"):
@@ -74,7 +74,7 @@ def test_idle_sockets_do_not_keep_a_supervisor_out(target: Target) -> None:
     asyncio.run(ask())
 
 
-def test_nonsense_on_every_port_ends_in_nothing(target: Target) -> None:
+def test_nonsense_on_every_port_ends_in_nothing(target: AttackTarget) -> None:
     seconds = number_from("HOLDFAST_FUZZ_SECONDS", 0)
     seed = number_from("HOLDFAST_SEED", 1)
     ports = (target.port, target.rpc_port, target.http_port)

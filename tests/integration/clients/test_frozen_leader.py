@@ -33,7 +33,7 @@ from tests.integration.workloads.plain import (
     LATEST,
     WAIT_S,
     Bound,
-    Later,
+    LaterAnswer,
     Threaded,
     connected,
     send,
@@ -60,7 +60,7 @@ class Stock(Threaded):
         if self._over.is_set():
             container.stop()  # from its own thread: nobody else can wake it
         else:
-            container.schedule(PAUSE_S, Later(lambda: self._look(container)))
+            container.schedule(PAUSE_S, LaterAnswer(lambda: self._look(container)))
 
     def let_go(self) -> None:
         self._over.set()
@@ -124,7 +124,7 @@ class Sending(Stock):
 
     def _again(self, event: Any) -> None:
         self._unanswered = None
-        event.container.schedule(PAUSE_S, Later(self._send))
+        event.container.schedule(PAUSE_S, LaterAnswer(self._send))
 
     def on_link_opened(self, event: Any) -> None:
         self._attached = True

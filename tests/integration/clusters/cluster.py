@@ -84,7 +84,7 @@ class NodeFiles:
 
 
 @dataclass
-class Settings:
+class ClusterSettings:
     """How a test's cluster differs from the plain one."""
 
     nodes: int = 3
@@ -107,9 +107,9 @@ class Settings:
 class Cluster:
     """Each node has three listeners: `default` (redirects whom it can), `never` and `always` named by their policy."""
 
-    def __init__(self, directory: Path, settings: Settings | None = None) -> None:
+    def __init__(self, directory: Path, settings: ClusterSettings | None = None) -> None:
         self.directory = directory
-        self.settings = settings or Settings()
+        self.settings = settings or ClusterSettings()
         self.name = f"test-{directory.name}"[:60]
         count = self.settings.nodes
         ports = iter(free_ports(5 * count))

@@ -19,8 +19,8 @@ import pytest
 from tests.integration.clusters.cluster import Cluster, wait_until
 from tests.integration.conftest import number_from
 from tests.integration.consumer_groups.test_group_faults import Group, Publisher, group  # noqa: F401 - a fixture
-from tests.integration.judges.group_history import Judgement, check
-from tests.zookeeper import ZooKeeper, missing
+from tests.integration.judges.group_history import GroupJudgement, check
+from tests.zookeeper import LoopbackZooKeeper, missing
 
 pytestmark = [pytest.mark.cluster, pytest.mark.skipif(bool(missing()), reason=missing())]
 
@@ -31,8 +31,8 @@ SEED = number_from("HOLDFAST_SEED", random.SystemRandom().randrange(1 << 32))
 
 
 @pytest.fixture
-def zookeeper(tmp_path: Path) -> Iterator[ZooKeeper]:
-    server = ZooKeeper(tmp_path / "zookeeper")
+def zookeeper(tmp_path: Path) -> Iterator[LoopbackZooKeeper]:
+    server = LoopbackZooKeeper(tmp_path / "zookeeper")
     server.start()
     yield server
     server.kill()
@@ -42,7 +42,7 @@ class Story:
     """A log, somebody who publishes to it, and members who read it."""
 
     def __init__(
-        self, cluster: Cluster, zookeeper: ZooKeeper, log: str, make: Callable[..., Group], *more: str
+        self, cluster: Cluster, zookeeper: LoopbackZooKeeper, log: str, make: Callable[..., Group], *more: str
     ) -> None:
         self.cluster, self.log = cluster, cluster.create(log, PARTITIONS)
         everywhere = [cluster.address(node) for node in cluster.nodes]
@@ -90,7 +90,7 @@ class Story:
             reached[fact.partition] = max(reached[fact.partition], fact.last + 1)
         return reached
 
-    def judge(self) -> Judgement:
+    def judge(self) -> GroupJudgement:
         """When everything that was published has been read."""
         self.publisher.finish()
         stored = {name: int(info.details["next-offset"], 16) for name, info in self.cluster.info(self.log).items()}
@@ -122,7 +122,7 @@ class Story:
 @pytest.fixture
 def story(
     own_cluster: Cluster,
-    zookeeper: ZooKeeper,
+    zookeeper: LoopbackZooKeeper,
     log_name: str,
     group: Callable[..., Group],  # noqa: F811
 ) -> Callable[..., Story]:
@@ -202,7 +202,7 @@ def test_an_owner_that_hung_and_was_replaced_can_neither_commit_nor_read_on(stor
 class Trouble:
     """What happens to members, nodes and ZooKeeper, by chance, one thing after the other."""
 
-    def __init__(self, tale: Story, zookeeper: ZooKeeper, chance: random.Random) -> None:
+    def __init__(self, tale: Story, zookeeper: LoopbackZooKeeper, chance: random.Random) -> None:
         self.count = Counter[str]()
         self._tale, self._zookeeper, self._chance = tale, zookeeper, chance
 
@@ -252,7 +252,7 @@ class Trouble:
     "HOLDFAST_GROUP_SECONDS" not in os.environ, reason="part of `make soak` (HOLDFAST_GROUP_SECONDS=60 runs it)"
 )
 @pytest.mark.timeout(600 + 6 * SECONDS)
-def test_never_two_owners_whatever_happens(story: Callable[..., Story], zookeeper: ZooKeeper) -> None:
+def test_never_two_owners_whatever_happens(story: Callable[..., Story], zookeeper: LoopbackZooKeeper) -> None:
     """Seeded: HOLDFAST_SEED replays the same troubles (their timing is the machine's)."""
     print(f"HOLDFAST_SEED={SEED}")
     tale = story()

@@ -22,7 +22,7 @@ from tests.integration.clusters.cluster import Cluster, wait_until
 from tests.integration.faults.test_failover import judge
 from tests.integration.workloads.holdfast_producer import HoldfastProducer
 from tests.integration.workloads.plain import read, send
-from tests.zookeeper import Ensemble, ZooKeeper, missing
+from tests.zookeeper import LoopbackEnsemble, LoopbackZooKeeper, missing
 
 pytestmark = [pytest.mark.cluster, pytest.mark.skipif(bool(missing()), reason=missing())]
 
@@ -31,21 +31,21 @@ NOTICED_S = 20.0
 
 
 @pytest.fixture
-def zookeeper(tmp_path: Path) -> Iterator[ZooKeeper]:
-    server = ZooKeeper(tmp_path / "zookeeper")
+def zookeeper(tmp_path: Path) -> Iterator[LoopbackZooKeeper]:
+    server = LoopbackZooKeeper(tmp_path / "zookeeper")
     server.start()
     yield server
     server.kill()
 
 
 @pytest.fixture
-def found_cluster(make_cluster: Callable[..., Cluster], zookeeper: ZooKeeper) -> Cluster:
+def found_cluster(make_cluster: Callable[..., Cluster], zookeeper: LoopbackZooKeeper) -> Cluster:
     cluster = make_cluster(zookeeper=zookeeper.address)
     cluster.start()
     return cluster
 
 
-def registrations(cluster: Cluster, zookeeper: ZooKeeper | Ensemble) -> dict[int, int]:
+def registrations(cluster: Cluster, zookeeper: LoopbackZooKeeper | LoopbackEnsemble) -> dict[int, int]:
     """Node -> the session that its registration belongs to."""
     with zookeeper.client() as client:
         path = f"/holdfast/{cluster.name}/nodes"
@@ -68,7 +68,7 @@ def ready(cluster: Cluster, node: int) -> dict[str, Any]:
 @pytest.mark.slow
 @pytest.mark.timeout(480)
 def test_clients_notice_nothing_of_what_happens_to_zookeeper(
-    found_cluster: Cluster, zookeeper: ZooKeeper, log_name: str, measured: Any
+    found_cluster: Cluster, zookeeper: LoopbackZooKeeper, log_name: str, measured: Any
 ) -> None:
     """Its sessions are ended, it hangs, it is killed, under load; nodes register again by themselves, once each."""
     cluster = found_cluster
@@ -99,7 +99,7 @@ def test_clients_notice_nothing_of_what_happens_to_zookeeper(
 
 
 def test_a_node_started_while_zookeeper_is_away_waits_and_says_so(
-    found_cluster: Cluster, zookeeper: ZooKeeper, log_name: str
+    found_cluster: Cluster, zookeeper: LoopbackZooKeeper, log_name: str
 ) -> None:
     cluster = found_cluster
     cluster.create(log_name, 1)
@@ -123,7 +123,7 @@ def test_a_node_started_while_zookeeper_is_away_waits_and_says_so(
 
 
 def test_a_second_process_of_a_node_is_refused_and_the_first_goes_on(
-    found_cluster: Cluster, zookeeper: ZooKeeper, tmp_path: Path
+    found_cluster: Cluster, zookeeper: LoopbackZooKeeper, tmp_path: Path
 ) -> None:
     """Once on the same data, once with a copy of the configuration and data of its own."""
     before = registrations(found_cluster, zookeeper)
@@ -141,7 +141,9 @@ def test_a_second_process_of_a_node_is_refused_and_the_first_goes_on(
     assert registrations(found_cluster, zookeeper) == before
 
 
-def test_clients_find_the_nodes_in_zookeeper(found_cluster: Cluster, zookeeper: ZooKeeper, log_name: str) -> None:
+def test_clients_find_the_nodes_in_zookeeper(
+    found_cluster: Cluster, zookeeper: LoopbackZooKeeper, log_name: str
+) -> None:
     cluster = found_cluster
     url = f"zk://{zookeeper.address}/holdfast/{cluster.name}"
     assert sorted(asyncio.run(find_servers(url))) == sorted(cluster.addresses)
@@ -164,7 +166,7 @@ def test_clients_find_the_nodes_in_zookeeper(found_cluster: Cluster, zookeeper: 
 
 
 def test_the_command_line_reads_for_a_group_that_shares_through_zookeeper(
-    found_cluster: Cluster, zookeeper: ZooKeeper, log_name: str
+    found_cluster: Cluster, zookeeper: LoopbackZooKeeper, log_name: str
 ) -> None:
     """Found through ZooKeeper, shared through ZooKeeper, and only what passes a filter."""
     found_cluster.create(log_name, 2)
@@ -195,7 +197,7 @@ def test_the_command_line_reads_for_a_group_that_shares_through_zookeeper(
     assert "share all partitions out" in done.stderr
 
 
-def test_registrations_that_vanish_are_made_anew(found_cluster: Cluster, zookeeper: ZooKeeper) -> None:
+def test_registrations_that_vanish_are_made_anew(found_cluster: Cluster, zookeeper: LoopbackZooKeeper) -> None:
     before = registrations(found_cluster, zookeeper)
     with zookeeper.client() as client:
         for node in before:

@@ -20,7 +20,7 @@ from tests.integration.discovery.test_zookeeper import NOTICED_S, ready, registr
 from tests.integration.faults.test_failover import judge
 from tests.integration.workloads.holdfast_producer import HoldfastProducer
 from tests.integration.workloads.plain import read, send
-from tests.zookeeper import Ensemble, missing
+from tests.zookeeper import LoopbackEnsemble, missing
 
 pytestmark = [
     pytest.mark.cluster,
@@ -33,8 +33,8 @@ SESSION_S = 1.0  # of a node, see `Cluster`
 
 
 @pytest.fixture
-def ensemble(tmp_path: Path) -> Iterator[Ensemble]:
-    servers = Ensemble(tmp_path)
+def ensemble(tmp_path: Path) -> Iterator[LoopbackEnsemble]:
+    servers = LoopbackEnsemble(tmp_path)
     servers.start()
     yield servers
     servers.kill()
@@ -62,7 +62,7 @@ class Load:
         return gap_s
 
 
-def all_registered(cluster: Cluster, ensemble: Ensemble) -> dict[int, int]:
+def all_registered(cluster: Cluster, ensemble: LoopbackEnsemble) -> dict[int, int]:
     """Node -> session, once each node has one; one name in ZooKeeper is one registration."""
     return wait_until(  # type: ignore[no-any-return]
         lambda: found if set(found := registrations(cluster, ensemble)) == set(cluster.nodes) else None,
@@ -71,7 +71,7 @@ def all_registered(cluster: Cluster, ensemble: Ensemble) -> dict[int, int]:
 
 
 def test_the_ensembles_leader_dies_and_then_its_majority(
-    make_cluster: Callable[..., Cluster], ensemble: Ensemble, log_name: str, measured: Any
+    make_cluster: Callable[..., Cluster], ensemble: LoopbackEnsemble, log_name: str, measured: Any
 ) -> None:
     cluster = make_cluster(zookeeper=ensemble.address)
     cluster.start()
@@ -99,7 +99,7 @@ def test_the_ensembles_leader_dies_and_then_its_majority(
 
 
 def test_a_node_that_is_cut_off_from_zookeeper_alone_serves_on_and_registers_again(
-    make_cluster: Callable[..., Cluster], ensemble: Ensemble, log_name: str, tmp_path: Path, measured: Any
+    make_cluster: Callable[..., Cluster], ensemble: LoopbackEnsemble, log_name: str, tmp_path: Path, measured: Any
 ) -> None:
     """Each of its ways to the three servers is cut: once refused, once swallowed without a word."""
     with proxy_server(tmp_path) as proxies:

@@ -39,13 +39,13 @@ class Fact:
 
 
 @dataclass(frozen=True)
-class Judgement:
+class GroupJudgement:
     owners: int  # lives of members that got something
     changes: int  # times that a partition went from one to another
     repeated: int  # events that were handed out again after that
 
 
-def check(history: Iterable[Fact], events: Mapping[str, int]) -> Judgement:
+def check(history: Iterable[Fact], events: Mapping[str, int]) -> GroupJudgement:
     """`events`: how many each partition holds. Raises AssertionError with the first violation."""
     by_partition: dict[str, list[Fact]] = defaultdict(list)
     for fact in sorted(history, key=lambda fact: fact.at_s):
@@ -57,7 +57,7 @@ def check(history: Iterable[Fact], events: Mapping[str, int]) -> Judgement:
         more, again = _check_partition(partition, by_partition[partition], count)
         changes, repeated = changes + more, repeated + again
     owners = {fact.who for facts in by_partition.values() for fact in facts if fact.what == "got"}
-    return Judgement(len(owners), changes, repeated)
+    return GroupJudgement(len(owners), changes, repeated)
 
 
 def _check_partition(partition: str, facts: list[Fact], count: int) -> tuple[int, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.integration.judges.group_history import Fact, Judgement, check
+from tests.integration.judges.group_history import Fact, GroupJudgement, check
 
 
 def story(*steps: str) -> list[Fact]:
@@ -27,19 +27,19 @@ def story(*steps: str) -> list[Fact]:
 @pytest.mark.parametrize(
     ("steps", "judgement"),
     [
-        (["a1:0-4", "a1:5-9"], Judgement(1, 0, 0)),
-        (["a1:0-4", "a2:5-9"], Judgement(1, 0, 0)),  # it continued
-        (["a1:0-4", "a1!4", "b2:5-9"], Judgement(2, 1, 0)),
-        (["a1:0-4", "a1!2", "b2:3-9"], Judgement(2, 1, 2)),
-        (["a1:0-4", "b2:0-9"], Judgement(2, 1, 5)),
-        (["a1:0-4", "b2:3-6", "a3:5-9"], Judgement(2, 2, 4)),
-        (["a1:0-4", "a~", "a2:0-9"], Judgement(1, 0, 5)),  # it could not be sure that nobody else reads
-        (["a1:0-4", "a1!2", "a~", "a2:3-9"], Judgement(1, 0, 2)),
-        (["a1:0-4", "b~", "a1:5-9"], Judgement(1, 0, 0)),
-        (["a1:0-4", "b2:2-6", "a1!3", "c3:4-9"], Judgement(3, 2, 6)),  # the answer to a's commit came late
+        (["a1:0-4", "a1:5-9"], GroupJudgement(1, 0, 0)),
+        (["a1:0-4", "a2:5-9"], GroupJudgement(1, 0, 0)),  # it continued
+        (["a1:0-4", "a1!4", "b2:5-9"], GroupJudgement(2, 1, 0)),
+        (["a1:0-4", "a1!2", "b2:3-9"], GroupJudgement(2, 1, 2)),
+        (["a1:0-4", "b2:0-9"], GroupJudgement(2, 1, 5)),
+        (["a1:0-4", "b2:3-6", "a3:5-9"], GroupJudgement(2, 2, 4)),
+        (["a1:0-4", "a~", "a2:0-9"], GroupJudgement(1, 0, 5)),  # it could not be sure that nobody else reads
+        (["a1:0-4", "a1!2", "a~", "a2:3-9"], GroupJudgement(1, 0, 2)),
+        (["a1:0-4", "b~", "a1:5-9"], GroupJudgement(1, 0, 0)),
+        (["a1:0-4", "b2:2-6", "a1!3", "c3:4-9"], GroupJudgement(3, 2, 6)),  # the answer to a's commit came late
     ],
 )
-def test_what_is_allowed(steps: list[str], judgement: Judgement) -> None:
+def test_what_is_allowed(steps: list[str], judgement: GroupJudgement) -> None:
     assert check(story(*steps), {"0": 10}) == judgement
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.clusters.cluster import Cluster
-from tests.integration.transactions.transactor import Transactor
+from tests.integration.transactions.transactor import ScriptedTransactor
 
 PARTITIONS = 4
 
@@ -44,7 +44,7 @@ def test_a_crash_between_any_two_steps_tears_nothing(
     cluster.start()
     log = cluster.create("trades", partitions=PARTITIONS)
     cluster.wait_settled(log)
-    transactor = Transactor(cluster, log, PARTITIONS, "worker")
+    transactor = ScriptedTransactor(cluster, log, PARTITIONS, "worker")
 
     async def crash_at(point: str) -> None:
         node = 1 + len(transactor.attempts) % 3

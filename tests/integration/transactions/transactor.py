@@ -32,7 +32,7 @@ ATTEMPT_S = 60.0
 _TXN_ID = struct.Struct(">BQHI")
 
 
-class Lost(Exception):
+class LostTransaction(Exception):
     """The connection, or a link, ended before the answer."""
 
 
@@ -47,7 +47,7 @@ class Attempted:
 
 
 @dataclass
-class Transactor:
+class ScriptedTransactor:
     cluster: Cluster
     log: str
     partitions: int
@@ -62,7 +62,7 @@ class Transactor:
         try:
             async with asyncio.timeout(ATTEMPT_S):
                 await self._through(node, attempt, commit=commit, hold=hold)
-        except (Lost, OSError, AssertionError, TimeoutError):
+        except (LostTransaction, OSError, AssertionError, TimeoutError):
             attempt.outcome = "unknown" if attempt.asked_to_commit else "rolled back"
         return attempt
 
@@ -80,11 +80,11 @@ class Transactor:
             if hold is not None:
                 await hold.wait()
                 if _ended(peer) or not control.link.credit:
-                    raise Lost
+                    raise LostTransaction
             attempt.asked_to_commit = commit
             state = await control.discharge(txn, fail=not commit)
             if state is None:
-                raise Lost
+                raise LostTransaction
             attempt.outcome = "committed" if commit and isinstance(state, Accepted) else "rolled back"
 
     async def _attach(self, peer: Peer) -> Control:
@@ -105,7 +105,7 @@ class Transactor:
         await peer.until(lambda: _ended(peer) or all(len(told(sender)) == 2 for sender in senders))
         states = [state for sender in senders for _, state in told(sender)]
         if len(states) < 2 * len(senders) or any(_refused(state) for state in states):
-            raise Lost
+            raise LostTransaction
 
     def _learn(self, link: SenderLink) -> None:
         """What became of the last transaction, if nobody had told."""

@@ -16,7 +16,7 @@ from tests.integration.workloads.plain import (
     EARLIEST,
     WAIT_S,
     Bound,
-    Later,
+    LaterAnswer,
     Received,
     Threaded,
     starting,
@@ -59,7 +59,7 @@ class ResumingConsumer(Threaded):
         self._retrying = True
         self._connection.close()
         self._connection = None
-        self.container.schedule(RETRY_S, Later(self._attach))
+        self.container.schedule(RETRY_S, LaterAnswer(self._attach))
 
     on_transport_error = _again
     on_connection_error = _again

@@ -25,7 +25,7 @@ from holdfast.client import ConsumerClient, ConsumerOptions, OwnershipLostError,
 PR_SET_PDEATHSIG = 1
 
 
-class Notes:
+class MemberNotes:
     def __init__(self, path: str, who: str) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         self._who = who
@@ -35,7 +35,7 @@ class Notes:
         os.write(self._file, json.dumps(fact).encode() + b"\n")
 
 
-async def read(given: argparse.Namespace, notes: Notes) -> None:
+async def read(given: argparse.Namespace, notes: MemberNotes) -> None:
     stopping = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
     options = ConsumerOptions(prefetch=200, reconnect_timeout_s=60.0)
@@ -96,4 +96,4 @@ if __name__ == "__main__":
         parser.add_argument(name)
     parser.add_argument("servers", nargs="+")
     given = parser.parse_args()
-    asyncio.run(read(given, Notes(given.path, given.who)))
+    asyncio.run(read(given, MemberNotes(given.path, given.who)))

@@ -155,7 +155,7 @@ class Threaded(MessagingHandler, Beside):
         self.container.stop()
 
 
-class Later:
+class LaterAnswer:
     """Work for the container's thread, when a timer is due."""
 
     def __init__(self, work: Callable[[], None]) -> None:
@@ -163,7 +163,7 @@ class Later:
 
 
 @dataclass
-class Answers:
+class PlainAnswers:
     """What became of messages, by their number."""
 
     outcomes: dict[int, str] = field(default_factory=dict)
@@ -181,7 +181,7 @@ class Batcher(Threaded):
         self, address: str, log: str, messages: Sequence[Message], partition: str | None = None, settled: bool = False
     ) -> None:
         super().__init__(auto_settle=True)
-        self.answers = Answers()
+        self.answers = PlainAnswers()
         self.most_in_flight = 0
         self._address, self._log, self._partition = address, log, partition
         self._messages, self._settled = messages, settled

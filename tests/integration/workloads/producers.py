@@ -18,7 +18,7 @@ from proton.reactor import Container
 from tests.integration.workloads.plain import (
     STREAMS,
     Bound,
-    Later,
+    LaterAnswer,
     Threaded,
 )
 from tests.integration.workloads.producing import PER_SECOND, Producing
@@ -91,7 +91,7 @@ class OrderedProducer(Threaded, Producing):
         self.reattached += 1
         connection, self._link, self._connection = self._connection, None, None
         connection.close()
-        self.container.schedule(0.0 if server else RETRY_S, Later(lambda: self._attach(server)))
+        self.container.schedule(0.0 if server else RETRY_S, LaterAnswer(lambda: self._attach(server)))
 
     def on_link_closed(self, event: Any) -> None:
         self._again(event.link)

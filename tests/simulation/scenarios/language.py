@@ -33,7 +33,7 @@ RULE = "----"
 COMMANDS: dict[str, Callable[[Any, list[str]], None]] = {}
 
 
-class Wrong(Exception):
+class WrongStep(Exception):
     """The script is, not the code."""
 
 
@@ -50,7 +50,7 @@ class Script:
         """One command; what happened."""
         name, *words = line.split()
         if name not in COMMANDS:
-            raise Wrong(f"there is no command {name!r}; there are {', '.join(sorted(COMMANDS))}")
+            raise WrongStep(f"there is no command {name!r}; there are {', '.join(sorted(COMMANDS))}")
         COMMANDS[name](self, words)
         self.stage.settle()
         happened, self.stage.lines = self.stage.lines, []
@@ -67,7 +67,7 @@ def options_of(words: list[str]) -> RaftOptions:
     for word in words:
         name, _, value = word.partition("=")
         if name not in types:
-            raise Wrong(f"RaftOptions has no {name!r}")
+            raise WrongStep(f"RaftOptions has no {name!r}")
         chosen[name] = value == "yes" if types[name] is bool else types[name](value)
     chosen.setdefault("quiesce_after_s", NEVER_S)
     return RaftOptions(**chosen)
@@ -342,7 +342,7 @@ def expect(script: Script, words: list[str]) -> None:
     elif what == "commit":
         found, wanted = [str(stage.group(int(words[1])).commit_index)], words[2:]
     else:
-        raise Wrong(f"nothing is known of {what!r}")
+        raise WrongStep(f"nothing is known of {what!r}")
     if found != wanted:
         raise AssertionError(f"expected {what} {' '.join(wanted)}, found {' '.join(found)}")
 

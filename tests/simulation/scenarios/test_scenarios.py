@@ -11,7 +11,7 @@ import pytest
 from tests.parsing import parsed
 from tests.simulation.mutations.catalogue import BY_SCRIPTS
 from tests.simulation.scenarios import test_holes
-from tests.simulation.scenarios.language import COMMANDS, DIRECTORY, Wrong, play
+from tests.simulation.scenarios.language import COMMANDS, DIRECTORY, WrongStep, play
 
 SCRIPTS = sorted(DIRECTORY.rglob("*.txt"))
 HOLES = [f"a{number}" for number in range(1, 19)] + [f"l{number}" for number in range(1, 17)]
@@ -61,7 +61,7 @@ def test_a_reopened_hole_changes_its_script(name: str) -> None:
 
 def test_what_a_script_may_say_is_documented() -> None:
     assert all((run.__doc__ or "").startswith(name) for name, run in COMMANDS.items())
-    with pytest.raises(Wrong, match="no command"):
+    with pytest.raises(WrongStep, match="no command"):
         play("nodes 3\nsing\n")
     with pytest.raises(AssertionError, match="expected leader 2"):
         play("nodes 3\n\nelect 1\n\nexpect leader 2\n")

@@ -18,7 +18,7 @@ from node.transactions.errors import TransactionFailed
 from node.transactions.member import MemberTerms
 from tests.simulation.checker import Violation
 from tests.simulation.transactions.load import TransactionalLoad
-from tests.simulation.transactions.writers import Session, Writers
+from tests.simulation.transactions.writers import SimWriters, WriterSession
 
 if TYPE_CHECKING:
     from tests.simulation.schedule import Schedule
@@ -43,13 +43,13 @@ without a word."""
 class Batches:
     """All of a schedule."""
 
-    def __init__(self, schedule: Schedule, ledger: Ledger, writers: Writers) -> None:
+    def __init__(self, schedule: Schedule, ledger: Ledger, writers: SimWriters) -> None:
         self.schedule, self.ledger, self.writers = schedule, ledger, writers
         self.is_healing = False
         self.owed: dict[str, int] = {}
         self.noted: dict[str, int] = dict.fromkeys(WRITERS, -1)
         """What a driver that begins knows: the last batch that one before noted as done."""
-        self._last: dict[str, Driver] = {}
+        self._last: dict[str, BatchDriver] = {}
 
     def look(self) -> None:
         """Whoever has no driver gets one; at times another one comes, while the old one is there."""
@@ -61,7 +61,7 @@ class Batches:
             if last is None or last.is_over or (not self.is_healing and chance.random() < 0.04):
                 node = self.some_node()
                 if node is not None:
-                    self._last[name] = Driver(self, node, name)
+                    self._last[name] = BatchDriver(self, node, name)
 
     def some_node(self) -> TransactionalNode | None:
         """That knows the coordinators."""
@@ -82,7 +82,7 @@ class Batches:
                 del self.owed[writer]
 
 
-class Driver:
+class BatchDriver:
     """One run."""
 
     def __init__(self, batches: Batches, node: TransactionalNode, writer: str) -> None:
@@ -150,7 +150,7 @@ class Driver:
     def _start(self, batch: int, part: str) -> None:
         node = self.batches.some_node()
         if node is not None:
-            Attempt(self, node, batch, part)
+            BatchAttempt(self, node, batch, part)
 
     async def _commit(self, batch: int) -> bool:
         command = CommitGroup(self.writer, batch, self.run, sorted(self.prepared.values()))
@@ -175,10 +175,10 @@ class Driver:
             return answer
 
 
-class Attempt(Session):
+class BatchAttempt(WriterSession):
     """A task attempt: it writes a part."""
 
-    def __init__(self, driver: Driver, node: TransactionalNode, batch: int, part: str) -> None:
+    def __init__(self, driver: BatchDriver, node: TransactionalNode, batch: int, part: str) -> None:
         self._driver, self._batch, self._part = driver, batch, part
         self._heard = driver.prepared
         super().__init__(driver.batches.writers, node, f"{driver.writer}, batch {batch}, part {part}")

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class OpenBatch:
+class JudgedBatch:
     batch: int
     run: str
     members: dict[str, Pair] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class OpenBatch:
 class GroupLedger:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._open: dict[str, OpenBatch] = {}  # by writer
+        self._open: dict[str, JudgedBatch] = {}  # by writer
         self._runs: dict[str, list[str]] = {}
         self._winners: dict[tuple[str, int], dict[str, Pair]] = {}
         self._last: dict[str, int] = {}
@@ -92,7 +92,7 @@ class GroupLedger:
         if found is not None and (found.run != command.run or later):
             self._abort(command.writer)
         if not result.already_done:
-            self._open.setdefault(command.writer, OpenBatch(command.batch, command.run))
+            self._open.setdefault(command.writer, JudgedBatch(command.batch, command.run))
 
     def _joined(self, command: JoinGroup, result: Joined) -> None:
         pair = (result.producer_id, result.epoch)

@@ -27,7 +27,7 @@ from tests.batches import batch_of
 from tests.simulation.checker import Violation
 from tests.simulation.transactions.judge import TransactionsJudge
 from tests.simulation.transactions.load import READ_BYTES, TransactionalLoad
-from tests.simulation.transactions.writers import Session
+from tests.simulation.transactions.writers import WriterSession
 from tests.simulation.workload.gateway_links import broker_of
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ LARGEST = (0, 200)
 """Bytes that a peer takes in one message."""
 
 
-class LinkSession(Session):
+class LinkSession(WriterSession):
     """Implements `SendingLink` and `TransactionHost` for its transactions."""
 
     def __init__(self, *arguments: Any) -> None:

@@ -11,7 +11,7 @@ from node.partition.api import After, Unconfirmed
 from node.partition.reader import LocalReader
 from tests.simulation.checker import Violation
 from tests.simulation.transactions.judge import TransactionsJudge
-from tests.simulation.transactions.writers import Session, Writers
+from tests.simulation.transactions.writers import SimWriters, WriterSession
 from tests.simulation.workload.load import ClusterLoad, _agrees
 
 if TYPE_CHECKING:
@@ -61,13 +61,13 @@ class CommittedReader:
 
 
 class TransactionalLoad(ClusterLoad):
-    SESSION: type[Session] = Session
+    SESSION: type[WriterSession] = WriterSession
 
     def __init__(self, schedule: Schedule) -> None:
         super().__init__(schedule)
         assert schedule.ledger is not None
         self.ledger = schedule.ledger
-        self.writers = Writers(schedule, schedule.ledger, schedule.randomness.randint(2, 4), self.SESSION)
+        self.writers = SimWriters(schedule, schedule.ledger, schedule.randomness.randint(2, 4), self.SESSION)
         self._readers: list[CommittedReader] = []
         self._coordinators: list[TransactionsJudge] = []
 

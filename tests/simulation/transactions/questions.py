@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.records.record_batch import RecordBatch
 from node import peer_types
 from node.partition.api import Appended, AppendOutcome, Begins, Failed
-from tests.simulation.world.rpc.calls import Network, PeerClient, Wire
+from tests.simulation.world.rpc.calls import SimNetwork, SimPeerClient, SimWire
 
 if TYPE_CHECKING:
     from tests.simulation.schedule import Schedule
@@ -112,10 +112,10 @@ def _begin(serve: Callable[[Any], Any], node: TransactionalNode) -> None:
     asyncio.get_running_loop().create_task(serve(node), name=f"node {node.id} serves a question")
 
 
-class _Client(PeerClient):
+class _Client(SimPeerClient):
     """Appends and reads of gateways are calls on the wire, as in every schedule with gateways."""
 
-    def __init__(self, questions: Questions, wire: Wire, caller: TransactionalNode, called: int) -> None:
+    def __init__(self, questions: Questions, wire: SimWire, caller: TransactionalNode, called: int) -> None:
         super().__init__(wire, caller, called)
         self._questions, self._caller, self._called = questions, caller, called
 
@@ -123,14 +123,14 @@ class _Client(PeerClient):
         return await self._questions.ask(self._caller, self._called, group, question)
 
 
-class QuestionNetwork(Network):
+class QuestionNetwork(SimNetwork):
     """The part of `cluster.rpc.PeerNetwork` that `node.leader_calls`, gateways and `NodeSightings` use."""
 
     def __init__(self, questions: Questions, node: TransactionalNode, missing: Missing) -> None:
-        super().__init__(node.schedule.wire or Wire(node.schedule), node)
+        super().__init__(node.schedule.wire or SimWire(node.schedule), node)
         self._questions, self._missing = questions, missing
 
-    def _new_client(self, peer: int) -> PeerClient:
+    def _new_client(self, peer: int) -> SimPeerClient:
         caller: Any = self._node
         return _Client(self._questions, self._wire, caller, peer)
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation.mutations.catalogue import BY_GROUPS
-from tests.simulation.runner import Tally, is_noticed, report, run_many, run_schedule
+from tests.simulation.runner import ScheduleTally, is_noticed, report, run_many, run_schedule
 
 SCHEDULES = 8
 SEEN = ("committed batch", "hanging member", "replayed batch", "lost question or answer")
 
 
 def test_a_batch_is_decided_once_and_is_whole() -> None:
-    tally: Tally = run_many("groups", range(SCHEDULES))
+    tally: ScheduleTally = run_many("groups", range(SCHEDULES))
     assert not tally.failures, report("groups", min(tally.failures))
     assert tally.done["committed batch"] > 2 * SCHEDULES, tally
     assert all(tally.done[what] for what in SEEN), tally

@@ -50,10 +50,10 @@ ENDS = (("commit", "abort", "vanish", "wait"), (14, 4, 1, 1))
 ENDS_OF_NAMELESS = (("commit", "abort"), (4, 1))
 
 
-class Writers:
+class SimWriters:
     """All of a schedule."""
 
-    def __init__(self, schedule: Schedule, ledger: Ledger, names: int, session: type[Session]) -> None:
+    def __init__(self, schedule: Schedule, ledger: Ledger, names: int, session: type[WriterSession]) -> None:
         self.schedule = schedule
         self.session = session
         self.ledger = ledger
@@ -63,7 +63,7 @@ class Writers:
         self.is_healing = False
         self.owed: dict[str, int] = {}
         """Since healing began: how often each name has to commit still, in one session."""
-        self._last: dict[str, Session] = {}
+        self._last: dict[str, WriterSession] = {}
 
     def look(self) -> None:
         """Whoever has no session gets one; at times somebody else comes, while the old one is there."""
@@ -107,10 +107,10 @@ class Writers:
                 self.schedule.loop.create_task(asking, name="claim")
 
 
-class Session:
+class WriterSession:
     ends: ClassVar = ENDS
 
-    def __init__(self, writers: Writers, node: TransactionalNode, name: str) -> None:
+    def __init__(self, writers: SimWriters, node: TransactionalNode, name: str) -> None:
         self.is_over = False
         self._writers, self._node, self._name = writers, node, name
         self._schedule = writers.schedule
@@ -262,7 +262,7 @@ class Session:
         return found
 
 
-class NamelessSession(Session):
+class NamelessSession(WriterSession):
     """A client that names no id, as most do. Nobody takes over what its node leaves open when it dies."""
 
     ends: ClassVar = ENDS_OF_NAMELESS

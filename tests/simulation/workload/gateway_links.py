@@ -22,7 +22,7 @@ from node.partition.api import After, Appended, Earliest, Failed
 from tests.batches import batch_of
 from tests.simulation.checker import Violation
 from tests.simulation.world.events import PartitionJudge
-from tests.simulation.world.rpc.calls import Network
+from tests.simulation.world.rpc.calls import SimNetwork
 
 if TYPE_CHECKING:
     from tests.simulation.schedule import Schedule
@@ -206,7 +206,7 @@ def broker_of(node: SimNode) -> NodeBroker:
     if node.broker is None:
         wire: Any = node.schedule.wire
         if node.network is None:
-            node.network = Network(wire, node)
+            node.network = SimNetwork(wire, node)
             node.replicas.attach(node.network)
         network = node.network
         nobody: Any = NonCallableMock()  # what links of plain clients never ask

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.simulation.world.identity.impostors import Impostors
 from tests.simulation.world.identity.older_copies import OlderCopies
-from tests.simulation.world.network import Link
+from tests.simulation.world.network import SimLink
 
 if TYPE_CHECKING:
     from tests.simulation.schedule import Schedule
@@ -40,7 +40,7 @@ class Faults:
 
     # ---- links
 
-    def _some_link(self) -> Link | None:
+    def _some_link(self) -> SimLink | None:
         links = self._schedule.links
         return links[self._randomness.choice(list(links))] if links else None
 

@@ -17,7 +17,7 @@ from typing import Protocol
 REMEMBERED_FRAMES = 24
 
 
-class World(Protocol):
+class SimWorld(Protocol):
     """What links need of the schedule."""
 
     now: float
@@ -30,8 +30,8 @@ class World(Protocol):
     def link_changed(self, sender: int, receiver: int, *, up: bool) -> None: ...
 
 
-class Link:
-    def __init__(self, world: World, sender: int, receiver: int) -> None:
+class SimLink:
+    def __init__(self, world: SimWorld, sender: int, receiver: int) -> None:
         self._world = world
         self.sender = sender
         self.receiver = receiver

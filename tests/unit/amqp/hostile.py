@@ -38,7 +38,7 @@ from tests.unit.amqp.wire import AMQP_HEADER, frame
 LIMITS = (0, 1, 2, 255, 65535, 2**31 - 1, 2**31, 2**32 - 1)
 
 
-class Peer:
+class HostilePeer:
     """Makes frames. Its tables are what it believes about the connection."""
 
     def __init__(self, rng: random.Random, hostility: float) -> None:
@@ -171,7 +171,7 @@ class Peer:
         return rng.choice(makers)()
 
 
-class Owner:
+class HostileOwner:
     """Does what an owner may do, at random moments."""
 
     def __init__(self, rng: random.Random, engine: Engine) -> None:
@@ -239,7 +239,7 @@ def run(seed: int) -> None:
     rng = random.Random(seed)
     limit = rng.choice((2000, 10**6))
     engine = Engine("server", container_id="n", idle_timeout_s=30, max_message_size=limit, max_links=50)
-    peer, owner = Peer(rng, rng.choice((0, 0.001, 0.02))), Owner(rng, engine)
+    peer, owner = HostilePeer(rng, rng.choice((0, 0.001, 0.02))), HostileOwner(rng, engine)
     engine.receive(peer.open())
     now = 1.0
     for _ in range(60):

@@ -22,18 +22,18 @@ from holdfast.amqp import (
 CREDIT = 50
 
 
-class Store:
+class ShimStore:
     def __init__(self) -> None:
         self.logs: dict[str, list[bytes]] = {"log": []}
-        self.connections: list[Connection] = []
+        self.connections: list[ShimConnection] = []
         self.closed: list[Error | None] = []
         self.some_closed = asyncio.Event()
 
 
-class Connection(asyncio.Protocol):
+class ShimConnection(asyncio.Protocol):
     """One socket; its links serve the logs of a store."""
 
-    def __init__(self, store: Store, **options: Any) -> None:
+    def __init__(self, store: ShimStore, **options: Any) -> None:
         self.store = store
         self.engine = Engine("server", container_id="shim", **options)
         self.readers: dict[SenderLink, int] = {}

@@ -19,7 +19,7 @@ from holdfast.amqp import (
     Settlements,
     Transfers,
 )
-from tests.unit.amqp.wire import RawPeer, Wire, each, message
+from tests.unit.amqp.wire import LoopbackWire, RawPeer, each, message
 
 MIB = 1024 * 1024
 
@@ -29,7 +29,7 @@ def resident_bytes() -> int:
     return int(psutil.Process().memory_info().rss)
 
 
-def carry(wire: Wire, near: SenderLink, far: ReceiverLink, count: int, *, settled: bool = False) -> None:
+def carry(wire: LoopbackWire, near: SenderLink, far: ReceiverLink, count: int, *, settled: bool = False) -> None:
     """`count` messages over a link, each with its outcome."""
     payloads = [message(b"x" * 200)] * 500
     source, sink = near._engine, far._engine
@@ -54,7 +54,7 @@ def carry(wire: Wire, near: SenderLink, far: ReceiverLink, count: int, *, settle
 @pytest.mark.parametrize("direction", ["producer", "consumer"])
 @pytest.mark.parametrize("settled", [False, True])
 def test_memory_does_not_grow_with_transfers(direction: str, settled: bool) -> None:
-    wire = Wire()
+    wire = LoopbackWire()
     ends = wire.producer(credit=0) if direction == "producer" else wire.consumer(credit=0)[::-1]
     near, far = ends
     assert isinstance(near, SenderLink)
@@ -66,7 +66,7 @@ def test_memory_does_not_grow_with_transfers(direction: str, settled: bool) -> N
 
 
 def test_memory_does_not_grow_with_links_and_sessions() -> None:
-    wire = Wire()
+    wire = LoopbackWire()
 
     def churn(count: int) -> None:
         for number in range(count):
@@ -92,9 +92,9 @@ def test_memory_does_not_grow_with_links_and_sessions() -> None:
     assert len(wire.server._links) == len(wire.client._links) == 0
 
 
-def busy_wire(rng: random.Random) -> Wire:
+def busy_wire(rng: random.Random) -> LoopbackWire:
     """A connection stopped at some point of its life, with links, deliveries and output in all states."""
-    wire = Wire(client={"sasl": rng.choice((None, "ANONYMOUS"))})
+    wire = LoopbackWire(client={"sasl": rng.choice((None, "ANONYMOUS"))})
     for _ in range(rng.randrange(4)):
         near, far = wire.producer() if rng.random() < 0.5 else wire.consumer()[::-1]
         near.send_many([message()] * rng.randrange(20))  # type: ignore[union-attr]
@@ -132,7 +132,7 @@ def test_engines_can_be_dropped_in_any_state() -> None:
 
 
 def test_handles_outlive_their_engine() -> None:
-    wire = Wire()
+    wire = LoopbackWire()
     near, far = wire.producer()
     near.send_many([message()] * 5)
     heard, _ = wire.talk()

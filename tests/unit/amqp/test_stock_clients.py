@@ -29,17 +29,17 @@ from holdfast.amqp import (
     encode_message,
 )
 from holdfast.amqp import Message as OurMessage
-from tests.unit.amqp.shim import Connection, Store
+from tests.unit.amqp.shim import ShimConnection, ShimStore
 from tests.unit.amqp.wire import each, only
 
 TIMEOUT_S = 90
 
 
 @asynccontextmanager
-async def serving(**options: Any) -> AsyncIterator[tuple[str, Store]]:
-    store = Store()
+async def serving(**options: Any) -> AsyncIterator[tuple[str, ShimStore]]:
+    store = ShimStore()
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: Connection(store, **options), "127.0.0.1", 0)
+    server = await loop.create_server(lambda: ShimConnection(store, **options), "127.0.0.1", 0)
     try:
         yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}", store
     finally:

@@ -1,4 +1,4 @@
-"""Two ends of a connection in memory: two engines (`Wire`), or an engine and frames made by hand (`RawPeer`)."""
+"""Two ends of a connection in memory: two engines (`LoopbackWire`), or an engine and hand-made frames (`RawPeer`)."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def message(body: bytes = b"hello") -> bytes:
     return encode_message(Message(body))
 
 
-class Wire:
+class LoopbackWire:
     """A client and a server engine and the bytes between them. chunk_bytes: how the bytes are cut (None: not at all);
     a Random cuts them anew each time."""
 

@@ -14,7 +14,7 @@ from proton import Condition, Delivery, Endpoint, Terminus, symbol
 from tests.stock_broker import StockBroker
 
 
-class Broker(StockBroker):
+class EchoBroker(StockBroker):
     """Outcomes are chosen by `outcome_of(index)`; `shelf` holds the bodies a receiver gets."""
 
     def __init__(self) -> None:

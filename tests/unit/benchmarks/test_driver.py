@@ -17,21 +17,21 @@ from benchmarks.driver.reconnecting import ReconnectingLoad
 from benchmarks.driver.stamp import Template, read_stamp
 from benchmarks.driver.wire import PeerError, Url
 from benchmarks.peers.base import free_ports
-from tests.unit.benchmarks.broker import Broker, redirect_info
+from tests.unit.benchmarks.broker import EchoBroker, redirect_info
 
 
-def url(broker: Broker) -> Url:
+def url(broker: EchoBroker) -> Url:
     return Url("127.0.0.1", broker.port, "log")
 
 
-def send(broker: Broker, count: int, **options: Any) -> dict[str, Any]:
+def send(broker: EchoBroker, count: int, **options: Any) -> dict[str, Any]:
     report = Load(LoadPlan(senders=1, send_urls=(url(broker),), count=count, drain_s=5, **options)).run()
     found = report["send"]
     assert isinstance(found, dict)
     return found
 
 
-def receive(broker: Broker, count: int, **options: Any) -> dict[str, Any]:
+def receive(broker: EchoBroker, count: int, **options: Any) -> dict[str, Any]:
     report = Load(LoadPlan(receivers=1, receive_urls=(url(broker),), count=count, drain_s=1, **options)).run()
     found = report["receive"]
     assert isinstance(found, dict)
@@ -49,7 +49,7 @@ def shelved(numbers: list[int], size: int = 100) -> list[bytes]:
 
 
 def test_every_accepted_event_is_counted_once() -> None:
-    with Broker() as broker:
+    with EchoBroker() as broker:
         report = send(broker, 500, size=100, window=50)
         assert broker.received == 500
     assert (report["events"], report["sent"], report["unsettled"], report["outcomes"]) == (500, 500, 0, {})
@@ -58,7 +58,7 @@ def test_every_accepted_event_is_counted_once() -> None:
 
 def test_what_is_not_accepted_is_reported_with_the_reason_and_not_counted() -> None:
     outcomes = [Delivery.ACCEPTED, Delivery.REJECTED, Delivery.RELEASED, Delivery.MODIFIED]
-    with Broker() as broker:
+    with EchoBroker() as broker:
         broker.outcome_of = lambda index: outcomes[index % 4]
         report = send(broker, 100, size=100, window=10)
     assert report["events"] == 25
@@ -68,7 +68,7 @@ def test_what_is_not_accepted_is_reported_with_the_reason_and_not_counted() -> N
 
 @pytest.mark.parametrize("durable", [False, True])
 def test_events_say_that_they_are_durable_where_that_is_asked_for(durable: bool) -> None:
-    with Broker() as broker:
+    with EchoBroker() as broker:
         report = send(broker, 1, size=100, send_options=LinkOptions(durable=durable))
         message = Message()
         message.decode(broker.last)
@@ -78,13 +78,13 @@ def test_events_say_that_they_are_durable_where_that_is_asked_for(durable: bool)
 
 
 def test_events_larger_than_a_frame_and_than_the_socket_pass() -> None:
-    with Broker() as broker:
+    with EchoBroker() as broker:
         report = send(broker, 12, size=1 << 20, window=4)
     assert (report["events"], report["unsettled"]) == (12, 0)
 
 
 def test_a_run_bounded_by_seconds_ends_and_leaves_nothing_unsettled() -> None:
-    with Broker() as broker:
+    with EchoBroker() as broker:
         plan = LoadPlan(senders=2, send_urls=(url(broker),), size=100, window=10, seconds=0.3, warmup_s=0.1)
         report = Load(plan).run()["send"]
     assert isinstance(report, dict)
@@ -95,7 +95,7 @@ def test_a_run_bounded_by_seconds_ends_and_leaves_nothing_unsettled() -> None:
 
 def test_who_wants_to_know_hears_when_all_links_are_up_and_nothing_was_sent() -> None:
     heard = []
-    with Broker() as broker:
+    with EchoBroker() as broker:
         load = Load(LoadPlan(senders=2, send_urls=(url(broker),), size=100, count=10))
         load.run(lambda: heard.append((len(broker.links), broker.received)))
         assert broker.received == 20
@@ -103,7 +103,7 @@ def test_who_wants_to_know_hears_when_all_links_are_up_and_nothing_was_sent() ->
 
 
 def test_a_redirect_is_followed_when_asked_for() -> None:
-    with Broker() as first, Broker() as second:
+    with EchoBroker() as first, EchoBroker() as second:
         first.redirect_to = redirect_info("127.0.0.1", second.port, "log")
         report = send(first, 50, size=100, send_options=LinkOptions(follow_redirects=True))
         assert (first.received, second.received) == (0, 50)
@@ -112,7 +112,7 @@ def test_a_redirect_is_followed_when_asked_for() -> None:
 
 
 def test_a_redirect_is_an_error_when_not_asked_for() -> None:
-    with Broker() as broker:
+    with EchoBroker() as broker:
         broker.redirect_to = redirect_info("127.0.0.1", 1, "log")
         with pytest.raises(PeerError, match="amqp:link:redirect"):
             send(broker, 1)
@@ -123,7 +123,7 @@ def nobody() -> Url:
     return Url("127.0.0.1", free_ports(1)[0], "log")
 
 
-class Leaving(Broker):
+class Leaving(EchoBroker):
     """Takes thirty events, and then ends the connection without a word for what else came, and refuses a new link."""
 
     def on_delivery(self, event: Any) -> None:
@@ -135,7 +135,7 @@ class Leaving(Broker):
 
 
 def test_a_sender_that_reconnects_sends_again_what_was_in_flight_and_waits_for_who_takes_over() -> None:
-    with Leaving() as first, Broker() as second:
+    with Leaving() as first, EchoBroker() as second:
         urls = (url(first), nobody(), url(second))
         plan = LoadPlan(senders=1, send_urls=urls, size=100, window=10, count=100, drain_s=5)
         report = ReconnectingLoad(plan).run()["send"]
@@ -160,14 +160,14 @@ def test_who_does_not_answer_at_first_is_an_error_and_only_one_sender_reconnects
 
 
 def test_redirects_in_a_circle_end() -> None:
-    with Broker() as broker:
+    with EchoBroker() as broker:
         broker.redirect_to = redirect_info("127.0.0.1", broker.port, "log")
         with pytest.raises(PeerError, match="redirected 6 times"):
             send(broker, 1, send_options=LinkOptions(follow_redirects=True))
 
 
 def test_a_refused_link_says_why() -> None:
-    with Broker() as broker:
+    with EchoBroker() as broker:
         broker.refusal = Condition("amqp:not-found", "no such log")
         with pytest.raises(PeerError, match="amqp:not-found: no such log"):
             send(broker, 1)
@@ -183,27 +183,27 @@ def test_a_missing_broker_is_an_error_not_a_hang() -> None:
 
 @pytest.mark.parametrize("settled", [True, False])
 def test_received_events_are_counted_and_their_order_checked(settled: bool) -> None:
-    with Broker() as broker:
+    with EchoBroker() as broker:
         broker.shelf = shelved([0, 1, 2, 5, 6, 6, 7])
         report = receive(broker, 7, credit=4, receive_options=LinkOptions(settled=settled))
     assert (report["events"], report["gaps"], report["repeats"], report["foreign"]) == (7, 2, 1, 0)
 
 
 def test_an_event_of_another_sender_is_told_apart() -> None:
-    with Broker() as broker:
+    with EchoBroker() as broker:
         broker.shelf = [*shelved([0]), b"\x00\x53\x77\xa1\x05hello"]
         report = receive(broker, 2)
     assert (report["events"], report["foreign"]) == (2, 1)
 
 
 def test_a_receiver_that_gets_too_little_gives_up_and_says_how_much_it_got() -> None:
-    with Broker() as broker:
+    with EchoBroker() as broker:
         broker.shelf = shelved([0, 1])
         assert receive(broker, 3)["events"] == 2
 
 
 def test_the_start_is_said_as_each_peer_wants_it() -> None:
-    with Broker() as broker:
+    with EchoBroker() as broker:
         for kind, start in (("event-streams", "earliest"), ("event-streams", "00aa"), ("event-streams", "latest")):
             broker.shelf = shelved([0])
             receive(broker, 1, receive_options=LinkOptions(filter_kind=kind, start=start))  # type: ignore[arg-type]
@@ -220,13 +220,13 @@ def test_the_start_is_said_as_each_peer_wants_it() -> None:
 
 
 def test_links_are_bound_to_a_partition_by_property() -> None:
-    with Broker() as broker:
+    with EchoBroker() as broker:
         send(broker, 1, send_options=LinkOptions(properties={"event-streams-partition": "3"}))
         assert broker.links[0]["properties"] == {symbol("event-streams-partition"): symbol("3")}
 
 
 def test_the_command_line_prints_one_json_object() -> None:
-    with Broker() as broker:
+    with EchoBroker() as broker:
         command = [sys.executable, "-m", "benchmarks.driver", "send", "--count", "20", "--size", "100"]
         answer = subprocess.run(
             [*command, "--url", f"amqp://127.0.0.1:{broker.port}/log"], capture_output=True, text=True, check=True

@@ -21,12 +21,12 @@ from chaos.history.moments import ANSWER_LOST, ROLLED_BACK, moments
 from chaos.report import charts, page, serve
 from chaos.run import CannotRun, ChaosRun, RunPlan
 from holdfast.cli.app import main
-from tests.unit.chaos.checkers.synthetic import Story, clean, invented, lost
+from tests.unit.chaos.checkers.synthetic import SyntheticStory, clean, invented, lost
 
 PLAN = RunPlan("W4", ("F1", "F3"), 20.0, 7)
 
 
-def told(directory: Path, story: Story) -> str:
+def told(directory: Path, story: SyntheticStory) -> str:
     """The page of a run with this history."""
     run = ChaosRun(PLAN, directory, judge_run(story.history), story.history, 0, 1_795_000_000.0)
     (directory / "run.json").write_text(json.dumps(run.facts))

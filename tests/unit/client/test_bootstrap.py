@@ -16,7 +16,7 @@ from kazoo.security import make_digest_acl
 
 from holdfast.cli import main
 from holdfast.client import ConfigurationError, UnreachableError, ZooKeeperLogin, find_servers
-from tests.zookeeper import ZooKeeper, missing
+from tests.zookeeper import LoopbackZooKeeper, missing
 
 BOUND_S = 1.0
 SLACK_S = 4.0
@@ -26,8 +26,8 @@ needs_zookeeper = pytest.mark.skipif(bool(missing()), reason=missing())
 
 
 @pytest.fixture(scope="module")
-def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
-    server = ZooKeeper(tmp_path_factory.mktemp("zookeeper") / "server")
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoopbackZooKeeper]:
+    server = LoopbackZooKeeper(tmp_path_factory.mktemp("zookeeper") / "server")
     server.start()
     yield server
     server.kill()
@@ -36,7 +36,7 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
 class Registered:
     """A cluster of its own name, as nodes would have written it."""
 
-    def __init__(self, server: ZooKeeper) -> None:
+    def __init__(self, server: LoopbackZooKeeper) -> None:
         self.path = f"/holdfast/c-{uuid.uuid4().hex[:8]}"
         self.url = f"zk://{server.address}{self.path}"
         self._server = server
@@ -52,7 +52,7 @@ class Registered:
 
 
 @pytest.fixture
-def registered(zookeeper: ZooKeeper) -> Registered:
+def registered(zookeeper: LoopbackZooKeeper) -> Registered:
     return Registered(zookeeper)
 
 
@@ -97,7 +97,7 @@ async def test_who_may_not_read_is_told_to_give_a_login(registered: Registered) 
 
 @needs_zookeeper
 async def test_a_zookeeper_that_hangs_is_given_up_in_time(tmp_path: Path) -> None:
-    server = ZooKeeper(tmp_path / "hanging")
+    server = LoopbackZooKeeper(tmp_path / "hanging")
     try:
         await asyncio.to_thread(server.start)
         with server.silent():
@@ -140,7 +140,7 @@ async def test_a_bound_is_more_than_nothing() -> None:
         ("zk://SERVER", 2, "names no cluster in ZooKeeper"),
     ],
 )
-def test_the_command_line_says_the_same(zookeeper: ZooKeeper, where: str, status: int, said: str) -> None:
+def test_the_command_line_says_the_same(zookeeper: LoopbackZooKeeper, where: str, status: int, said: str) -> None:
     server = where.replace("SERVER", zookeeper.address)
     done = CliRunner().invoke(main, ["log", "list", "--server", server, "--timeout-s", "1"])
     assert done.exit_code == status, done.output

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast import client
 from tests.unit.client.support.real_cluster import Nodes
-from tests.zookeeper import ZooKeeper, missing
+from tests.zookeeper import LoopbackZooKeeper, missing
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -84,7 +84,7 @@ async def test_consume_transform_produce_exactly_once(nodes: Nodes) -> None:
 
 @pytest.mark.skipif(bool(missing()), reason=missing())
 async def test_members_share_the_work_through_zookeeper(nodes: Nodes, tmp_path: Path) -> None:
-    zookeeper = ZooKeeper(tmp_path / "zookeeper")
+    zookeeper = LoopbackZooKeeper(tmp_path / "zookeeper")
     try:
         await asyncio.to_thread(zookeeper.start)
         said = await run(nodes, "ownership.py", "--zookeeper", zookeeper.address)

@@ -40,7 +40,7 @@ GROUP = 3
 Pair = tuple[int, int]
 
 
-class Coordinator:
+class DrivenCoordinator:
     def __init__(self, *, epochs: int = 32767) -> None:
         self.epochs = epochs
         self.machine = CoordinatorMachine(GROUP, epochs=epochs)
@@ -176,15 +176,15 @@ def opened(result: Result) -> WriterOpened:
     return result
 
 
-def state_of(coordinator: Coordinator, member: Joined) -> TransactionState | None:
+def state_of(coordinator: DrivenCoordinator, member: Joined) -> TransactionState | None:
     one = coordinator.machine.get(member_name(member.member))
     return None if one is None else one.state
 
 
-def outcome(coordinator: Coordinator, member: Joined) -> bool | None:
+def outcome(coordinator: DrivenCoordinator, member: Joined) -> bool | None:
     return coordinator.machine.outcome(member.producer_id, member.epoch)
 
 
-def closed_at(coordinator: Coordinator, batch: int, run: str = "r", query: str = "") -> None:
+def closed_at(coordinator: DrivenCoordinator, batch: int, run: str = "r", query: str = "") -> None:
     opened(coordinator.open_group(batch, run, query))
     assert coordinator.commit_group(batch=batch, run=run) == DONE

@@ -19,7 +19,7 @@ from node.coordinator.commands import Added, Decided, Declined, Registered
 from node.partition.machine import AppendAccepted
 from node.partition.transactions.transaction_state import TransactionDone
 from node.transactions.producer import DECIDED
-from tests.unit.coordinator.driving import Coordinator, Pair
+from tests.unit.coordinator.driving import DrivenCoordinator, Pair
 from tests.unit.partition.transactions.driving import Partition
 
 PARTITIONS = (11, 12, 13)
@@ -30,7 +30,7 @@ STEPS = st.lists(st.tuples(st.sampled_from(WORDS), st.integers(0, 40)), max_size
 
 class World:
     def __init__(self) -> None:
-        self.coordinator = Coordinator(epochs=3)
+        self.coordinator = DrivenCoordinator(epochs=3)
         self.partitions = {group: Partition() for group in PARTITIONS}
         self.pair: Pair = self.coordinator.registered(timeout_ms=1000)
         self.holder = 0

@@ -15,24 +15,24 @@ from node.coordinator.transitions import TransactionState as State
 from node.partition.machine import AppendAccepted, WrongCheckpoint
 from node.partition.transactions import transaction_state
 from node.partition.transactions.transaction_state import TransactionDone
-from tests.unit.coordinator.driving import GROUP, Coordinator, Pair, code_of
+from tests.unit.coordinator.driving import GROUP, DrivenCoordinator, Pair, code_of
 from tests.unit.partition.transactions.driving import Partition
 
 DAY_MS = 24 * 3600 * 1000
 
 
 @pytest.fixture
-def coordinator() -> Coordinator:
-    return Coordinator()
+def coordinator() -> DrivenCoordinator:
+    return DrivenCoordinator()
 
 
-def ongoing(coordinator: Coordinator, *groups: int) -> Pair:
+def ongoing(coordinator: DrivenCoordinator, *groups: int) -> Pair:
     pair = coordinator.registered()
     assert isinstance(coordinator.add(pair, *(groups or (11,))), Added)
     return pair
 
 
-def decided(coordinator: Coordinator, *, commit: bool) -> Pair:
+def decided(coordinator: DrivenCoordinator, *, commit: bool) -> Pair:
     pair = ongoing(coordinator)
     assert coordinator.end(pair, commit=commit) == Decided(commit, False, "client", *pair)
     return pair
@@ -62,7 +62,7 @@ def test_only_what_kafka_allows_may_follow() -> None:
 # ---------------------------------------------------------------- register
 
 
-def test_a_registration_that_is_repeated_is_the_same_until_it_is_used(coordinator: Coordinator) -> None:
+def test_a_registration_that_is_repeated_is_the_same_until_it_is_used(coordinator: DrivenCoordinator) -> None:
     pair = coordinator.registered(holder="a")
     coordinator.restart()
     assert coordinator.registered(holder="a") == pair
@@ -77,7 +77,7 @@ def test_a_registration_that_is_repeated_is_the_same_until_it_is_used(coordinato
     coordinator.complete((pair[0], 1))
 
 
-def test_a_holder_that_lost_its_pair_registers_again(coordinator: Coordinator) -> None:
+def test_a_holder_that_lost_its_pair_registers_again(coordinator: DrivenCoordinator) -> None:
     pair = coordinator.registered(holder="a")
     coordinator.end(pair, commit=True)
     later = coordinator.registered(holder="a", lost=pair)
@@ -86,7 +86,7 @@ def test_a_holder_that_lost_its_pair_registers_again(coordinator: Coordinator) -
     assert code_of(coordinator.register(holder="a", lost=later)) == "fenced"
 
 
-def test_a_registration_of_who_lost_its_pair_that_comes_late_fences_nobody(coordinator: Coordinator) -> None:
+def test_a_registration_of_who_lost_its_pair_that_comes_late_fences_nobody(coordinator: DrivenCoordinator) -> None:
     lost = coordinator.registered(holder="a")
     coordinator.add(lost, 11)
     coordinator.end(lost, commit=False)
@@ -104,7 +104,7 @@ def test_a_registration_of_who_lost_its_pair_that_comes_late_fences_nobody(coord
     assert isinstance(coordinator.add((pair[0], pair[1] + 1), 11), Added)
 
 
-def test_who_comes_back_is_let_in_only_if_nobody_came_since(coordinator: Coordinator) -> None:
+def test_who_comes_back_is_let_in_only_if_nobody_came_since(coordinator: DrivenCoordinator) -> None:
     assert code_of(coordinator.register(holder="b", succeeds="a")) == "fenced", "nobody knows the id"
     first = coordinator.registered(holder="a")
     back = coordinator.register(holder="b", succeeds="a")
@@ -120,7 +120,7 @@ def test_who_comes_back_is_let_in_only_if_nobody_came_since(coordinator: Coordin
 
 @pytest.mark.parametrize("is_open", [False, True])
 def test_a_late_try_of_the_first_attach_takes_nothing_from_its_successor(
-    coordinator: Coordinator, is_open: bool
+    coordinator: DrivenCoordinator, is_open: bool
 ) -> None:
     """The client was answered at another node, and has attached once more since, in the same name of an id."""
     coordinator.registered(holder="a")
@@ -135,7 +135,7 @@ def test_a_late_try_of_the_first_attach_takes_nothing_from_its_successor(
     assert coordinator.end(pair, commit=True) == Decided(True, False, "client", *pair)
 
 
-def test_another_holder_fences_the_one_before(coordinator: Coordinator) -> None:
+def test_another_holder_fences_the_one_before(coordinator: DrivenCoordinator) -> None:
     first = coordinator.registered(holder="a")
     second = coordinator.registered(holder="b")
     assert second == (first[0], first[1] + 1)
@@ -145,7 +145,7 @@ def test_another_holder_fences_the_one_before(coordinator: Coordinator) -> None:
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_an_end_that_may_have_been_decided_otherwise_is_forgotten(coordinator: Coordinator, commit: bool) -> None:
+def test_an_end_that_may_have_been_decided_otherwise_is_forgotten(coordinator: DrivenCoordinator, commit: bool) -> None:
     first = ongoing(coordinator, 11)
     coordinator.end(first, commit=True)
     coordinator.complete(first)
@@ -162,7 +162,7 @@ def test_an_end_that_may_have_been_decided_otherwise_is_forgotten(coordinator: C
     assert code_of(coordinator.end(never, commit=commit)) == "fenced", "a registration passed it over"
 
 
-def test_another_holder_ends_what_is_under_way_before_it_gets_an_epoch(coordinator: Coordinator) -> None:
+def test_another_holder_ends_what_is_under_way_before_it_gets_an_epoch(coordinator: DrivenCoordinator) -> None:
     first = ongoing(coordinator, 11, 12)
     assert code_of(coordinator.register(holder="zombie's successor")) == "busy"
     (one,) = coordinator.machine.decided()
@@ -184,7 +184,7 @@ def test_who_repeats_its_end_after_another_has_registered_hears_it_and_gets_no_p
     epochs: int, wrote: bool, commit: bool
 ) -> None:
     """The answer was lost, and a successor came meanwhile."""
-    coordinator = Coordinator(epochs=epochs)
+    coordinator = DrivenCoordinator(epochs=epochs)
     first = coordinator.registered(holder="a")
     if wrote:
         coordinator.add(first, 11)
@@ -208,7 +208,7 @@ def test_who_repeats_its_end_after_another_has_registered_hears_it_and_gets_no_p
     assert code_of(coordinator.end(first, commit=commit)) == "forgotten", "of the one before that"
 
 
-def test_who_was_fenced_and_gives_up_gets_no_pair_to_go_on_with(coordinator: Coordinator) -> None:
+def test_who_was_fenced_and_gives_up_gets_no_pair_to_go_on_with(coordinator: DrivenCoordinator) -> None:
     first = ongoing(coordinator)
     assert code_of(coordinator.register(holder="b")) == "busy"
     assert coordinator.end(first, commit=False) == Decided(False, False, "fenced", *first)
@@ -220,7 +220,7 @@ def test_who_was_fenced_and_gives_up_gets_no_pair_to_go_on_with(coordinator: Coo
     assert isinstance(coordinator.add(second, 11), Added)
 
 
-def test_what_was_decided_is_never_undone_by_a_new_holder(coordinator: Coordinator) -> None:
+def test_what_was_decided_is_never_undone_by_a_new_holder(coordinator: DrivenCoordinator) -> None:
     first = decided(coordinator, commit=True)
     assert code_of(coordinator.register(holder="b")) == "busy"
     assert coordinator.machine.outcome(*first) is True
@@ -234,12 +234,12 @@ def test_what_was_decided_is_never_undone_by_a_new_holder(coordinator: Coordinat
     ("name", "holder", "timeout_ms"),
     [("", "h", 1000), ("x" * 257, "h", 1000), ("t", "", 1000), ("t", "h", 0), ("t", "h", 15 * 60 * 1000 + 1)],
 )
-def test_nonsense_is_not_registered(coordinator: Coordinator, name: str, holder: str, timeout_ms: int) -> None:
+def test_nonsense_is_not_registered(coordinator: DrivenCoordinator, name: str, holder: str, timeout_ms: int) -> None:
     assert code_of(coordinator.register(name, holder, timeout_ms)) == "invalid"
     assert list(coordinator.machine) == []
 
 
-def test_ids_are_bounded(coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ids_are_bounded(coordinator: DrivenCoordinator, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine_module, "MAX_IDS", 2)
     pair = coordinator.registered("a")
     coordinator.registered("b")
@@ -247,7 +247,7 @@ def test_ids_are_bounded(coordinator: Coordinator, monkeypatch: pytest.MonkeyPat
     assert coordinator.registered("a", "h") == pair, "one that is known is no new one"
 
 
-def test_no_two_ids_and_no_two_coordinators_share_a_producer_id(coordinator: Coordinator) -> None:
+def test_no_two_ids_and_no_two_coordinators_share_a_producer_id(coordinator: DrivenCoordinator) -> None:
     seen = {coordinator.registered(f"t{number}")[0] for number in range(50)}
     assert len(seen) == 50
     assert {producer >> 32 for producer in seen} == {GROUP}
@@ -257,7 +257,7 @@ def test_no_two_ids_and_no_two_coordinators_share_a_producer_id(coordinator: Coo
 # ---------------------------------------------------------------- partitions
 
 
-def test_partitions_gather_and_keep_the_time_of_the_first(coordinator: Coordinator) -> None:
+def test_partitions_gather_and_keep_the_time_of_the_first(coordinator: DrivenCoordinator) -> None:
     pair = coordinator.registered(timeout_ms=5_000)
     assert coordinator.add(pair, 11) == Added(5_000)
     coordinator.live(4_000)
@@ -267,14 +267,14 @@ def test_partitions_gather_and_keep_the_time_of_the_first(coordinator: Coordinat
     assert (one.groups, one.deadline_ms - coordinator.machine.state.lived_ms) == ([11, 12], 1_000)
 
 
-def test_nothing_is_added_to_what_is_decided(coordinator: Coordinator) -> None:
+def test_nothing_is_added_to_what_is_decided(coordinator: DrivenCoordinator) -> None:
     pair = decided(coordinator, commit=True)
     assert code_of(coordinator.add(pair, 12)) == "ended"
     coordinator.complete(pair)
     assert code_of(coordinator.add(pair, 12)) == "ended"
 
 
-def test_what_cannot_be_a_partition_is_refused(coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_a_partition_is_refused(coordinator: DrivenCoordinator, monkeypatch: pytest.MonkeyPatch) -> None:
     pair = coordinator.registered()
     assert code_of(coordinator.add(pair)) == "invalid"
     assert code_of(coordinator.add(pair, 0)) == "invalid"
@@ -292,7 +292,9 @@ def test_what_cannot_be_a_partition_is_refused(coordinator: Coordinator, monkeyp
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_a_lost_answer_is_found_again_before_and_after_the_markers(coordinator: Coordinator, commit: bool) -> None:
+def test_a_lost_answer_is_found_again_before_and_after_the_markers(
+    coordinator: DrivenCoordinator, commit: bool
+) -> None:
     pair = decided(coordinator, commit=commit)
     coordinator.restart()
     assert coordinator.end(pair, commit=commit) == Decided(commit, False, "client", *pair)
@@ -305,7 +307,7 @@ def test_a_lost_answer_is_found_again_before_and_after_the_markers(coordinator: 
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_the_other_decision_comes_too_late(coordinator: Coordinator, commit: bool) -> None:
+def test_the_other_decision_comes_too_late(coordinator: DrivenCoordinator, commit: bool) -> None:
     pair = decided(coordinator, commit=commit)
     assert code_of(coordinator.end(pair, commit=not commit)) == "ended"
     (one,) = coordinator.machine.decided()
@@ -314,7 +316,7 @@ def test_the_other_decision_comes_too_late(coordinator: Coordinator, commit: boo
 
 @pytest.mark.parametrize("commit", [True, False])
 def test_a_transaction_that_wrote_nothing_ends_as_asked_without_a_marker(
-    coordinator: Coordinator, commit: bool
+    coordinator: DrivenCoordinator, commit: bool
 ) -> None:
     """Its pair is over all the same: the same request, delayed, must not end the next transaction."""
     pair = coordinator.registered()
@@ -329,7 +331,7 @@ def test_a_transaction_that_wrote_nothing_ends_as_asked_without_a_marker(
     assert coordinator.machine.decided() == []
 
 
-def test_complete_is_for_what_is_decided(coordinator: Coordinator) -> None:
+def test_complete_is_for_what_is_decided(coordinator: DrivenCoordinator) -> None:
     pair = ongoing(coordinator)
     assert code_of(coordinator.complete(pair)) == "ended"
     coordinator.end(pair, commit=True)
@@ -338,14 +340,14 @@ def test_complete_is_for_what_is_decided(coordinator: Coordinator) -> None:
     assert code_of(coordinator.complete(pair)) == "ended"
 
 
-def test_an_unknown_id_is_told_so(coordinator: Coordinator) -> None:
+def test_an_unknown_id_is_told_so(coordinator: DrivenCoordinator) -> None:
     for result in (coordinator.add((1, 0), 11), coordinator.end((1, 0), commit=True), coordinator.expire((1, 0))):
         assert code_of(result) == "unknown-id"
     assert code_of(coordinator.complete((1, 0))) == "ended"
 
 
 def test_epochs_run_out_and_the_id_goes_on_under_another_producer() -> None:
-    coordinator = Coordinator(epochs=2)
+    coordinator = DrivenCoordinator(epochs=2)
     pairs = [coordinator.registered()]
     for _ in range(4):
         pair = pairs[-1]
@@ -363,7 +365,7 @@ def test_epochs_run_out_and_the_id_goes_on_under_another_producer() -> None:
 # ---------------------------------------------------------------- time
 
 
-def test_a_transaction_aborts_when_its_time_is_over_and_not_before(coordinator: Coordinator) -> None:
+def test_a_transaction_aborts_when_its_time_is_over_and_not_before(coordinator: DrivenCoordinator) -> None:
     pair = coordinator.registered(timeout_ms=5_000)
     coordinator.add(pair, 11)
     coordinator.now_ms += 4_999
@@ -379,14 +381,14 @@ def test_a_transaction_aborts_when_its_time_is_over_and_not_before(coordinator: 
     assert "time was over" in str(coordinator.end(pair, commit=True))
 
 
-def test_time_that_is_over_undoes_no_decision(coordinator: Coordinator) -> None:
+def test_time_that_is_over_undoes_no_decision(coordinator: DrivenCoordinator) -> None:
     pair = decided(coordinator, commit=True)
     coordinator.live(DAY_MS)
     assert coordinator.expire(pair) == Decided(True, False, "client", *pair)
 
 
 @pytest.mark.parametrize("leap_ms", [-30 * DAY_MS, -1, 30 * DAY_MS])
-def test_a_clock_that_leaps_counts_for_a_minute_at_most(coordinator: Coordinator, leap_ms: int) -> None:
+def test_a_clock_that_leaps_counts_for_a_minute_at_most(coordinator: DrivenCoordinator, leap_ms: int) -> None:
     pair = coordinator.registered(timeout_ms=120_000)
     coordinator.add(pair, 11)
     coordinator.now_ms += leap_ms
@@ -396,13 +398,13 @@ def test_a_clock_that_leaps_counts_for_a_minute_at_most(coordinator: Coordinator
     assert coordinator.expire(pair) == Decided(False, False, "timeout", *pair)
 
 
-def test_a_leap_forgets_no_id(coordinator: Coordinator) -> None:
+def test_a_leap_forgets_no_id(coordinator: DrivenCoordinator) -> None:
     coordinator.registered()
     coordinator.now_ms += 30 * DAY_MS
     assert coordinator.forget_idle() == Forgotten(0)
 
 
-def test_idle_ids_are_forgotten_after_a_week_and_begin_anew(coordinator: Coordinator) -> None:
+def test_idle_ids_are_forgotten_after_a_week_and_begin_anew(coordinator: DrivenCoordinator) -> None:
     first = coordinator.registered("idle")
     busy = coordinator.registered("busy")
     coordinator.live(1000)
@@ -423,7 +425,7 @@ def test_idle_ids_are_forgotten_after_a_week_and_begin_anew(coordinator: Coordin
 # ---------------------------------------------------------------- what a partition may ask
 
 
-def test_a_partition_learns_the_decision_and_nothing_before_it(coordinator: Coordinator) -> None:
+def test_a_partition_learns_the_decision_and_nothing_before_it(coordinator: DrivenCoordinator) -> None:
     pair = coordinator.registered()
     assert coordinator.machine.outcome(*pair) is None, "it may have begun in a partition"
     coordinator.add(pair, 11)
@@ -440,7 +442,7 @@ def test_a_partition_learns_the_decision_and_nothing_before_it(coordinator: Coor
 
 @pytest.mark.parametrize("restarted", [False, True])
 def test_what_was_committed_and_comes_again_when_its_end_is_forgotten_counts_once(
-    coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch, restarted: bool
+    coordinator: DrivenCoordinator, monkeypatch: pytest.MonkeyPatch, restarted: bool
 ) -> None:
     """A begin with its event that was delayed behind the ends of ten thousand other producers."""
     monkeypatch.setattr(transaction_state, "MAX_ENDED", 1)
@@ -460,7 +462,9 @@ def test_what_was_committed_and_comes_again_when_its_end_is_forgotten_counts_onc
     assert [transactions.is_aborted(pair, offset) for offset in (0, 1)] == [False, True]
 
 
-def test_what_has_not_begun_here_never_does_when_a_partition_has_waited_too_long(coordinator: Coordinator) -> None:
+def test_what_has_not_begun_here_never_does_when_a_partition_has_waited_too_long(
+    coordinator: DrivenCoordinator,
+) -> None:
     pair = coordinator.registered()
     assert isinstance(coordinator.fence(pair), Decided)
     assert coordinator.machine.outcome(*pair) is False
@@ -471,7 +475,7 @@ def test_what_has_not_begun_here_never_does_when_a_partition_has_waited_too_long
     assert isinstance(coordinator.add(again, 11), Added)
 
 
-def test_the_next_transaction_may_have_begun_while_the_last_one_is_being_ended(coordinator: Coordinator) -> None:
+def test_the_next_transaction_may_have_begun_while_the_last_one_is_being_ended(coordinator: DrivenCoordinator) -> None:
     pair = coordinator.registered()
     following = (pair[0], pair[1] + 1)
     coordinator.add(pair, 11)
@@ -483,7 +487,7 @@ def test_the_next_transaction_may_have_begun_while_the_last_one_is_being_ended(c
     assert isinstance(coordinator.add(following, 11), Added)
 
 
-def test_what_has_begun_is_not_fenced_by_a_partition(coordinator: Coordinator) -> None:
+def test_what_has_begun_is_not_fenced_by_a_partition(coordinator: DrivenCoordinator) -> None:
     pair = coordinator.registered()
     coordinator.add(pair, 11)
     assert code_of(coordinator.fence(pair)) == "ended"
@@ -496,7 +500,7 @@ def test_what_has_begun_is_not_fenced_by_a_partition(coordinator: Coordinator) -
     assert isinstance(coordinator.end(pair, commit=True), Decided), "it stays committed"
 
 
-def test_a_member_of_a_group_is_ended_by_its_group_alone(coordinator: Coordinator) -> None:
+def test_a_member_of_a_group_is_ended_by_its_group_alone(coordinator: DrivenCoordinator) -> None:
     coordinator.open_group()
     member = coordinator.joined()
     assert code_of(coordinator.fence((member.producer_id, member.epoch), member_name(member.member))) == "ended"
@@ -506,7 +510,7 @@ def test_a_member_of_a_group_is_ended_by_its_group_alone(coordinator: Coordinato
 # ---------------------------------------------------------------- bytes
 
 
-def test_what_is_no_command_is_declined_and_takes_its_index(coordinator: Coordinator) -> None:
+def test_what_is_no_command_is_declined_and_takes_its_index(coordinator: DrivenCoordinator) -> None:
     coordinator.index += 1
     assert code_of(coordinator.machine.apply(coordinator.index, b"\xc1 nonsense")) == "invalid"
     assert coordinator.machine.state.applied_index == coordinator.index

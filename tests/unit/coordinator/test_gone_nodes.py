@@ -14,7 +14,7 @@ from node.coordinator.commands import Added, Decided, LastEnd, NodeStart, Regist
 from node.coordinator.gone_nodes import GoneNodes
 from node.coordinator.queries import AskLost, Lost
 from node.partition.api import Failed
-from tests.unit.coordinator.driving import GROUP, Coordinator, Pair, code_of
+from tests.unit.coordinator.driving import GROUP, DrivenCoordinator, Pair, code_of
 
 EARLIER, START, ELSEWHERE = NodeStart(3, 7, 1), NodeStart(3, 7, 2), NodeStart(4, 7, 2)
 LONG_S = gone_nodes.GONE_AFTER_S
@@ -117,17 +117,17 @@ def test_members_are_asked_once_for_all_who_want_to_know_at_a_time() -> None:
 
 
 @pytest.fixture
-def coordinator() -> Coordinator:
-    return Coordinator()
+def coordinator() -> DrivenCoordinator:
+    return DrivenCoordinator()
 
 
-def held(coordinator: Coordinator, at: NodeStart | None, *, lost: Pair | None = None) -> Pair:
+def held(coordinator: DrivenCoordinator, at: NodeStart | None, *, lost: Pair | None = None) -> Pair:
     result = coordinator.apply(Register("t", "h", 60_000, coordinator.now_ms, lost, at=at))
     assert isinstance(result, Registered), result
     return result.producer_id, result.epoch
 
 
-def test_what_a_gone_node_has_open_aborts_and_its_holder_is_told_if_it_lives(coordinator: Coordinator) -> None:
+def test_what_a_gone_node_has_open_aborts_and_its_holder_is_told_if_it_lives(coordinator: DrivenCoordinator) -> None:
     pair = held(coordinator, START)
     coordinator.add(pair, 11)
     for other in (EARLIER, ELSEWHERE):
@@ -146,7 +146,7 @@ def test_what_a_gone_node_has_open_aborts_and_its_holder_is_told_if_it_lives(coo
     assert one.last == LastEnd(*pair, False, "node")
 
 
-def test_what_is_decided_when_its_node_is_gone_stays_so(coordinator: Coordinator) -> None:
+def test_what_is_decided_when_its_node_is_gone_stays_so(coordinator: DrivenCoordinator) -> None:
     pair = held(coordinator, START)
     coordinator.add(pair, 11)
     coordinator.end(pair, commit=True)
@@ -154,7 +154,7 @@ def test_what_is_decided_when_its_node_is_gone_stays_so(coordinator: Coordinator
     assert coordinator.machine.outcome(*pair) is True
 
 
-def test_an_id_that_has_moved_is_not_taken_from_its_new_node(coordinator: Coordinator) -> None:
+def test_an_id_that_has_moved_is_not_taken_from_its_new_node(coordinator: DrivenCoordinator) -> None:
     """The node that held it died, and the same attach was tried at another one."""
     pair = held(coordinator, START)
     assert held(coordinator, ELSEWHERE) == pair, "nothing was done with it"
@@ -163,7 +163,7 @@ def test_an_id_that_has_moved_is_not_taken_from_its_new_node(coordinator: Coordi
     assert isinstance(coordinator.end(pair, commit=True), Decided)
 
 
-def test_what_a_gone_node_had_begun_in_a_partition_only_never_begins(coordinator: Coordinator) -> None:
+def test_what_a_gone_node_had_begun_in_a_partition_only_never_begins(coordinator: DrivenCoordinator) -> None:
     pair = held(coordinator, START)
     assert code_of(coordinator.fence(pair, gone=EARLIER)) == "ended"
     assert coordinator.machine.outcome(*pair) is None

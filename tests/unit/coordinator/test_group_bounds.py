@@ -14,17 +14,17 @@ from node.coordinator.groups.commands import (
     WriterForgotten,
     WriterOpened,
 )
-from tests.unit.coordinator.driving import DONE, Coordinator, closed_at, code_of, opened, outcome
+from tests.unit.coordinator.driving import DONE, DrivenCoordinator, closed_at, code_of, opened, outcome
 
 DAY_MS = 24 * 3600 * 1000
 
 
 @pytest.fixture
-def coordinator() -> Coordinator:
-    return Coordinator()
+def coordinator() -> DrivenCoordinator:
+    return DrivenCoordinator()
 
 
-def test_names_and_numbers_are_bounded(coordinator: Coordinator) -> None:
+def test_names_and_numbers_are_bounded(coordinator: DrivenCoordinator) -> None:
     def refused(command: OpenGroup | JoinGroup) -> bool:
         return code_of(coordinator.apply(command)) == "invalid"
 
@@ -46,7 +46,7 @@ def test_names_and_numbers_are_bounded(coordinator: Coordinator) -> None:
     assert refused(JoinGroup("w", 0, "r", "0", "0", "h", 5 * 60 * 1000 + 1))
 
 
-def test_members_and_writers_are_bounded(coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_members_and_writers_are_bounded(coordinator: DrivenCoordinator, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writers_module, "MAX_MEMBERS", 2)
     monkeypatch.setattr(writers_module, "MAX_WRITERS", 1)
     opened(coordinator.open_group())
@@ -57,7 +57,7 @@ def test_members_and_writers_are_bounded(coordinator: Coordinator, monkeypatch: 
     assert code_of(coordinator.open_group(writer="another")) == "too-many"
 
 
-def test_a_writer_is_forgotten_after_its_retention_and_then_it_is_unknown(coordinator: Coordinator) -> None:
+def test_a_writer_is_forgotten_after_its_retention_and_then_it_is_unknown(coordinator: DrivenCoordinator) -> None:
     closed_at(coordinator, 4)
     coordinator.apply(OpenGroup("busy", 1, "r", "", 4 * 3600 * 1000, coordinator.now_ms))
     steps = writers_module.FORGET_WRITER_MS // 60_000
@@ -70,7 +70,7 @@ def test_a_writer_is_forgotten_after_its_retention_and_then_it_is_unknown(coordi
     assert coordinator.open_group(4) == WriterOpened(False, -1, False, 60_000), "and the answer says so"
 
 
-def test_a_writer_of_one_batch_is_forgotten_an_hour_after_its_end(coordinator: Coordinator) -> None:
+def test_a_writer_of_one_batch_is_forgotten_an_hour_after_its_end(coordinator: DrivenCoordinator) -> None:
     opened(coordinator.open_group(once=True))
     member = coordinator.joined("0", 11)
     coordinator.prepare(member)
@@ -89,7 +89,7 @@ def test_a_writer_of_one_batch_is_forgotten_an_hour_after_its_end(coordinator: C
     assert coordinator.forget_idle() == Forgotten(0, ["w"]), "the other one is remembered for long"
 
 
-def test_an_attempt_that_comes_an_hour_late_writes_what_nobody_commits(coordinator: Coordinator) -> None:
+def test_an_attempt_that_comes_an_hour_late_writes_what_nobody_commits(coordinator: DrivenCoordinator) -> None:
     opened(coordinator.open_group(once=True))
     winner = coordinator.joined("0", 11)
     coordinator.prepare(winner)
@@ -107,7 +107,7 @@ def test_an_attempt_that_comes_an_hour_late_writes_what_nobody_commits(coordinat
     assert outcome(coordinator, late) is False
 
 
-def test_an_operator_has_a_writer_forgotten_that_has_nothing_open(coordinator: Coordinator) -> None:
+def test_an_operator_has_a_writer_forgotten_that_has_nothing_open(coordinator: DrivenCoordinator) -> None:
     assert code_of(coordinator.forget_writer()) == "unknown-id"
     closed_at(coordinator, 4)
     opened(coordinator.open_group(5))
@@ -118,7 +118,7 @@ def test_an_operator_has_a_writer_forgotten_that_has_nothing_open(coordinator: C
     assert coordinator.open_group(4) == WriterOpened(False, -1, False, 60_000), "what it replays is written anew"
 
 
-def test_ids_that_are_forgotten_are_no_members(coordinator: Coordinator) -> None:
+def test_ids_that_are_forgotten_are_no_members(coordinator: DrivenCoordinator) -> None:
     opened(coordinator.open_group())
     member = coordinator.joined("0")
     coordinator.machine.state.lived_ms += 8 * DAY_MS

@@ -17,14 +17,14 @@ from node.coordinator.groups.commands import (
 )
 from node.coordinator.groups.transitions import GroupState, MemberFate, check_fate, check_group
 from node.coordinator.transitions import IllegalTransition, TransactionState
-from tests.unit.coordinator.driving import DONE, Coordinator, closed_at, code_of, opened, outcome, state_of
+from tests.unit.coordinator.driving import DONE, DrivenCoordinator, closed_at, code_of, opened, outcome, state_of
 
 DAY_MS = 24 * 3600 * 1000
 
 
 @pytest.fixture
-def coordinator() -> Coordinator:
-    return Coordinator()
+def coordinator() -> DrivenCoordinator:
+    return DrivenCoordinator()
 
 
 # ---------------------------------------------------------------- transitions
@@ -56,13 +56,13 @@ def test_only_what_the_tables_say_may_follow() -> None:
 # ---------------------------------------------------------------- nothing open
 
 
-def test_a_batch_above_the_last_closed_one_is_opened(coordinator: Coordinator) -> None:
+def test_a_batch_above_the_last_closed_one_is_opened(coordinator: DrivenCoordinator) -> None:
     assert coordinator.open_group(4) == WriterOpened(False, -1, False, 60_000), "nobody knew the writer"
     assert coordinator.commit_group(batch=4) == DONE
     assert coordinator.open_group(9) == WriterOpened(False, 4, True, 60_000), "batches may leave numbers out"
 
 
-def test_a_batch_at_or_below_the_last_closed_one_is_done(coordinator: Coordinator) -> None:
+def test_a_batch_at_or_below_the_last_closed_one_is_done(coordinator: DrivenCoordinator) -> None:
     closed_at(coordinator, 4)
     for batch in (4, 3, 0):
         assert coordinator.open_group(batch) == WriterOpened(True, 4, True, 60_000)
@@ -71,14 +71,14 @@ def test_a_batch_at_or_below_the_last_closed_one_is_done(coordinator: Coordinato
         assert code_of(coordinator.abort_group(batch)) == "fenced", "it was committed"
 
 
-def test_nobody_joins_what_is_not_open(coordinator: Coordinator) -> None:
+def test_nobody_joins_what_is_not_open(coordinator: DrivenCoordinator) -> None:
     assert code_of(coordinator.join()) == "unknown-id"
     closed_at(coordinator, 4)
     assert code_of(coordinator.join(batch=4)) == "fenced"
     assert code_of(coordinator.join(batch=5)) == "fenced"
 
 
-def test_nothing_is_committed_that_is_not_open_and_it_is_said_why(coordinator: Coordinator) -> None:
+def test_nothing_is_committed_that_is_not_open_and_it_is_said_why(coordinator: DrivenCoordinator) -> None:
     assert code_of(coordinator.commit_group()) == "unknown-id"
     opened(coordinator.open_group(1))
     coordinator.live(60_000)
@@ -95,7 +95,7 @@ def test_nothing_is_committed_that_is_not_open_and_it_is_said_why(coordinator: C
 # ---------------------------------------------------------------- open
 
 
-def test_an_open_that_comes_again_is_the_same_one(coordinator: Coordinator) -> None:
+def test_an_open_that_comes_again_is_the_same_one(coordinator: DrivenCoordinator) -> None:
     opened(coordinator.open_group(1))
     member = coordinator.joined("0", 11, batch=1)
     coordinator.restart()
@@ -104,7 +104,7 @@ def test_an_open_that_comes_again_is_the_same_one(coordinator: Coordinator) -> N
 
 
 @pytest.mark.parametrize(("batch", "run"), [(1, "newer"), (0, "newer"), (2, "r"), (5, "newer")])
-def test_a_newer_run_or_a_later_batch_aborts_what_is_open(coordinator: Coordinator, batch: int, run: str) -> None:
+def test_a_newer_run_or_a_later_batch_aborts_what_is_open(coordinator: DrivenCoordinator, batch: int, run: str) -> None:
     opened(coordinator.open_group(1))
     writing, prepared = coordinator.joined("0", 11, batch=1), coordinator.joined("1", 12, batch=1)
     coordinator.prepare(prepared)
@@ -118,7 +118,7 @@ def test_a_newer_run_or_a_later_batch_aborts_what_is_open(coordinator: Coordinat
     assert outcome(coordinator, prepared) is False
 
 
-def test_a_run_that_was_succeeded_stays_so(coordinator: Coordinator) -> None:
+def test_a_run_that_was_succeeded_stays_so(coordinator: DrivenCoordinator) -> None:
     opened(coordinator.open_group(1, "old"))
     opened(coordinator.open_group(1, "new"))
     coordinator.restart()
@@ -132,7 +132,7 @@ def test_a_run_that_was_succeeded_stays_so(coordinator: Coordinator) -> None:
     assert code_of(coordinator.commit_group(batch=1, run="never opened")) == "fenced"
 
 
-def test_a_new_run_that_replays_a_closed_batch_fences_the_one_before(coordinator: Coordinator) -> None:
+def test_a_new_run_that_replays_a_closed_batch_fences_the_one_before(coordinator: DrivenCoordinator) -> None:
     closed_at(coordinator, 1, "old")
     opened(coordinator.open_group(2, "old"))
     assert opened(coordinator.open_group(1, "old")).already_done, "its own earlier batch, asked for late"
@@ -142,14 +142,14 @@ def test_a_new_run_that_replays_a_closed_batch_fences_the_one_before(coordinator
     assert code_of(coordinator.commit_group(batch=2, run="old")) == "fenced"
 
 
-def test_a_run_goes_back_to_no_batch_before_the_open_one(coordinator: Coordinator) -> None:
+def test_a_run_goes_back_to_no_batch_before_the_open_one(coordinator: DrivenCoordinator) -> None:
     opened(coordinator.open_group(5))
     assert code_of(coordinator.open_group(4)) == "fenced"
     assert coordinator.group is not None
     assert coordinator.group.batch == 5
 
 
-def test_runs_that_are_remembered_are_bounded(coordinator: Coordinator) -> None:
+def test_runs_that_are_remembered_are_bounded(coordinator: DrivenCoordinator) -> None:
     for number in range(writers_module.MAX_RUNS + 5):
         opened(coordinator.open_group(1, f"run-{number}"))
     writer = coordinator.machine.writers.get("w")
@@ -161,7 +161,7 @@ def test_runs_that_are_remembered_are_bounded(coordinator: Coordinator) -> None:
 # ---------------------------------------------------------------- another query
 
 
-def test_another_query_with_an_old_batch_is_an_error_and_never_a_silent_skip(coordinator: Coordinator) -> None:
+def test_another_query_with_an_old_batch_is_an_error_and_never_a_silent_skip(coordinator: DrivenCoordinator) -> None:
     closed_at(coordinator, 7, "r1", "q1")
     for batch in (0, 6, 7):
         result = coordinator.open_group(batch, "r2", "q2")
@@ -171,7 +171,7 @@ def test_another_query_with_an_old_batch_is_an_error_and_never_a_silent_skip(coo
     assert not opened(coordinator.open_group(8, "r2", "q2")).already_done, "it goes on where the other one ended"
 
 
-def test_a_query_that_only_opened_a_batch_has_not_written_it(coordinator: Coordinator) -> None:
+def test_a_query_that_only_opened_a_batch_has_not_written_it(coordinator: DrivenCoordinator) -> None:
     closed_at(coordinator, 7, "r1", "q1")
     opened(coordinator.open_group(8, "r2", "q2"))
     coordinator.abort_group(8, "r2")
@@ -182,7 +182,7 @@ def test_a_query_that_only_opened_a_batch_has_not_written_it(coordinator: Coordi
 # ---------------------------------------------------------------- members
 
 
-def test_a_join_that_comes_again_is_the_same_member(coordinator: Coordinator) -> None:
+def test_a_join_that_comes_again_is_the_same_member(coordinator: DrivenCoordinator) -> None:
     opened(coordinator.open_group())
     first = coordinator.joined("3", 11)
     coordinator.restart()
@@ -194,7 +194,7 @@ def test_a_join_that_comes_again_is_the_same_member(coordinator: Coordinator) ->
     assert code_of(coordinator.join("3")) == "fenced"
 
 
-def test_a_member_without_a_sign_of_life_is_aborted(coordinator: Coordinator) -> None:
+def test_a_member_without_a_sign_of_life_is_aborted(coordinator: DrivenCoordinator) -> None:
     opened(coordinator.open_group())
     silent, empty = coordinator.joined("0", 11), coordinator.joined("1")
     for member in (silent, empty):
@@ -211,7 +211,7 @@ def test_a_member_without_a_sign_of_life_is_aborted(coordinator: Coordinator) ->
     assert coordinator.group is not None, "the group goes on without it"
 
 
-def test_a_prepared_member_has_no_lease_and_writes_no_more(coordinator: Coordinator) -> None:
+def test_a_prepared_member_has_no_lease_and_writes_no_more(coordinator: DrivenCoordinator) -> None:
     opened(coordinator.open_group())
     member = coordinator.joined("0", 11)
     assert coordinator.prepare(member) == Prepared(member.member)
@@ -224,7 +224,7 @@ def test_a_prepared_member_has_no_lease_and_writes_no_more(coordinator: Coordina
     assert outcome(coordinator, member) is None
 
 
-def test_a_member_gives_up_by_itself_and_never_commits_by_itself(coordinator: Coordinator) -> None:
+def test_a_member_gives_up_by_itself_and_never_commits_by_itself(coordinator: DrivenCoordinator) -> None:
     opened(coordinator.open_group())
     member, empty = coordinator.joined("0", 11), coordinator.joined("1")
     pair, name = (member.producer_id, member.epoch), member_name(member.member)
@@ -237,13 +237,13 @@ def test_a_member_gives_up_by_itself_and_never_commits_by_itself(coordinator: Co
     assert code_of(coordinator.commit_group(member)) == "not-prepared"
 
 
-def test_nobody_registers_the_id_of_a_member(coordinator: Coordinator) -> None:
+def test_nobody_registers_the_id_of_a_member(coordinator: DrivenCoordinator) -> None:
     opened(coordinator.open_group())
     member = coordinator.joined("0", 11)
     assert code_of(coordinator.register(member_name(member.member))) == "invalid"
 
 
-def test_the_time_of_a_member_is_that_of_its_group(coordinator: Coordinator) -> None:
+def test_the_time_of_a_member_is_that_of_its_group(coordinator: DrivenCoordinator) -> None:
     opened(coordinator.open_group())
     member = coordinator.joined("0", 11)
     coordinator.prepare(member)
@@ -256,7 +256,7 @@ def test_the_time_of_a_member_is_that_of_its_group(coordinator: Coordinator) -> 
     assert state_of(coordinator, member) is TransactionState.PREPARE_ABORT
 
 
-def test_a_group_ends_by_its_time_and_not_before(coordinator: Coordinator) -> None:
+def test_a_group_ends_by_its_time_and_not_before(coordinator: DrivenCoordinator) -> None:
     opened(coordinator.open_group())
     coordinator.live(59_999)
     assert code_of(coordinator.expire_group()) == "ended"
@@ -267,7 +267,7 @@ def test_a_group_ends_by_its_time_and_not_before(coordinator: Coordinator) -> No
 # ---------------------------------------------------------------- the decision
 
 
-def test_one_command_commits_the_winners_and_aborts_all_others(coordinator: Coordinator) -> None:
+def test_one_command_commits_the_winners_and_aborts_all_others(coordinator: DrivenCoordinator) -> None:
     opened(coordinator.open_group(3))
     winner, other = coordinator.joined("0", 11, 12, batch=3), coordinator.joined("1", 11, batch=3)
     loser = coordinator.joined("0", 11, batch=3, attempt="1")
@@ -298,7 +298,7 @@ def test_one_command_commits_the_winners_and_aborts_all_others(coordinator: Coor
     assert opened(coordinator.open_group(3, "replay")).already_done
 
 
-def test_a_commit_of_who_is_not_prepared_decides_nothing_and_names_it(coordinator: Coordinator) -> None:
+def test_a_commit_of_who_is_not_prepared_decides_nothing_and_names_it(coordinator: DrivenCoordinator) -> None:
     opened(coordinator.open_group())
     ready, late, dead = coordinator.joined("0", 11), coordinator.joined("7", 12), coordinator.joined("8", 13)
     coordinator.prepare(ready)
@@ -312,7 +312,7 @@ def test_a_commit_of_who_is_not_prepared_decides_nothing_and_names_it(coordinato
     assert coordinator.commit_group(ready, late) == GroupDecided(True, False)
 
 
-def test_winners_are_members_each_once_and_each_of_another_part(coordinator: Coordinator) -> None:
+def test_winners_are_members_each_once_and_each_of_another_part(coordinator: DrivenCoordinator) -> None:
     opened(coordinator.open_group())
     one, twin = coordinator.joined("0", 11), coordinator.joined("0", 12, attempt="1")
     coordinator.prepare(one, twin)
@@ -322,7 +322,7 @@ def test_winners_are_members_each_once_and_each_of_another_part(coordinator: Coo
         assert outcome(coordinator, one) is None
 
 
-def test_a_member_of_an_earlier_batch_wins_no_later_one(coordinator: Coordinator) -> None:
+def test_a_member_of_an_earlier_batch_wins_no_later_one(coordinator: DrivenCoordinator) -> None:
     opened(coordinator.open_group(1))
     earlier = coordinator.joined("0", 11, batch=1)
     coordinator.prepare(earlier)
@@ -336,7 +336,7 @@ def test_a_member_of_an_earlier_batch_wins_no_later_one(coordinator: Coordinator
 
 
 def test_producer_ids_are_used_again_until_their_epochs_are_used_up() -> None:
-    coordinator = Coordinator(epochs=2)
+    coordinator = DrivenCoordinator(epochs=2)
     pairs = []
     for batch in range(4):
         opened(coordinator.open_group(batch))
@@ -351,7 +351,7 @@ def test_producer_ids_are_used_again_until_their_epochs_are_used_up() -> None:
     assert third == first + 1
 
 
-def test_an_empty_batch_closes_at_once(coordinator: Coordinator) -> None:
+def test_an_empty_batch_closes_at_once(coordinator: DrivenCoordinator) -> None:
     opened(coordinator.open_group())
     idle = coordinator.joined("0")
     coordinator.prepare(idle)
@@ -359,7 +359,7 @@ def test_an_empty_batch_closes_at_once(coordinator: Coordinator) -> None:
     assert (coordinator.closed, state_of(coordinator, idle)) == (0, None)
 
 
-def test_an_abort_leaves_the_writer_where_it_was(coordinator: Coordinator) -> None:
+def test_an_abort_leaves_the_writer_where_it_was(coordinator: DrivenCoordinator) -> None:
     closed_at(coordinator, 4)
     opened(coordinator.open_group(5))
     member = coordinator.joined("0", 11, batch=5)
@@ -372,7 +372,7 @@ def test_an_abort_leaves_the_writer_where_it_was(coordinator: Coordinator) -> No
     assert not opened(coordinator.open_group(5)).already_done
 
 
-def test_an_operator_aborts_whatever_is_open(coordinator: Coordinator) -> None:
+def test_an_operator_aborts_whatever_is_open(coordinator: DrivenCoordinator) -> None:
     assert code_of(coordinator.abort_group(-1, "", by_operator=True)) == "unknown-id"
     opened(coordinator.open_group(5, "some run"))
     assert coordinator.abort_group(-1, "", by_operator=True) == GroupDecided(False, True)

@@ -28,7 +28,7 @@ from node.filters.syntax_tree import (
 
 
 @dataclass
-class Event:
+class OracleEvent:
     """An event as it was meant, not as it is encoded."""
 
     offset: int = 0
@@ -39,7 +39,7 @@ class Event:
     latest: int = 0
 
 
-def value_of(node: Node, event: Event) -> Anything:
+def value_of(node: Node, event: OracleEvent) -> Anything:
     match node:
         case Literal(value):
             return value
@@ -77,16 +77,16 @@ def value_of(node: Node, event: Event) -> Anything:
     raise AssertionError(node)
 
 
-def matches(node: Node, event: Event) -> bool:
+def matches(node: Node, event: OracleEvent) -> bool:
     return _truth(node, event) is True
 
 
-def _truth(node: Node, event: Event) -> bool | None:
+def _truth(node: Node, event: OracleEvent) -> bool | None:
     value = value_of(node, event)
     return value if isinstance(value, bool) else None
 
 
-def _field(section: str, name: str, event: Event) -> Anything:
+def _field(section: str, name: str, event: OracleEvent) -> Anything:
     if section == "d":
         return {
             vocabulary.OFFSET: f"{event.offset:016x}",
@@ -99,7 +99,7 @@ def _field(section: str, name: str, event: Event) -> Anything:
     return str(value) if isinstance(value, UUID) else value
 
 
-def _has(asked: Field, event: Event) -> bool:
+def _has(asked: Field, event: OracleEvent) -> bool:
     found = event.sections.get(asked.section, {})
     if asked.section in ("h", "p"):
         return found.get(asked.name) is not None

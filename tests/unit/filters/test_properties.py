@@ -29,7 +29,7 @@ from node.filters.syntax_tree import (
     Not,
 )
 from tests.unit.filters.messages import message
-from tests.unit.filters.oracle import Event, matches
+from tests.unit.filters.oracle import OracleEvent, matches
 
 EXAMPLES = int(os.environ.get("HOLDFAST_EXAMPLES", "1"))
 many = settings(max_examples=300 * EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
@@ -106,7 +106,7 @@ sections = st.fixed_dictionaries(
     },
 )
 events = st.builds(
-    Event,
+    OracleEvent,
     offset=st.integers(0, 20),
     time_ms=st.integers(0, 20),
     partition=st.just("0"),
@@ -116,7 +116,7 @@ events = st.builds(
 )
 
 
-def accepted(predicate: Predicate, event: Event, descriptor: str = "short") -> bool:
+def accepted(predicate: Predicate, event: OracleEvent, descriptor: str = "short") -> bool:
     """As a node decides: by the bounds, and what they do not say by the compiled function."""
     box = predicate.bounds(event.latest)
     within = box.first_offset <= event.offset < box.end_offset and box.first_ms <= event.time_ms < box.end_ms
@@ -127,7 +127,7 @@ def accepted(predicate: Predicate, event: Event, descriptor: str = "short") -> b
 
 @many
 @given(conditions, events, st.sampled_from(["short", "long"]))
-def test_the_compiled_filter_decides_like_a_plain_one(condition: Anything, event: Event, descriptor: str) -> None:
+def test_the_compiled_filter_decides_like_a_plain_one(condition: Anything, event: OracleEvent, descriptor: str) -> None:
     assert accepted(Predicate(condition), event, descriptor) == matches(condition, event)
 
 
@@ -152,7 +152,7 @@ def nested(inner: st.SearchStrategy[Anything]) -> st.SearchStrategy[Anything]:
 
 
 truths = st.sampled_from(["yes", "no", "none", "one", "zero"]).map(lambda name: Field("a", name))
-TRUTHS = Event(offset=5, time_ms=5, sections={"a": {"yes": True, "no": False, "none": None, "one": 1, "zero": 0}})
+TRUTHS = OracleEvent(offset=5, time_ms=5, sections={"a": {"yes": True, "no": False, "none": None, "one": 1, "zero": 0}})
 deep = st.recursive(
     truths
     | st.builds(Compare, signs, truths, st.sampled_from([True, 1, 0]).map(Literal))
@@ -197,7 +197,7 @@ WORDS = [
 
 @many
 @given(st.text(max_size=60) | st.lists(st.sampled_from(WORDS), max_size=25).map(" ".join), events)
-def test_any_text_is_a_filter_or_is_refused_at_a_place_in_it(text: str, event: Event) -> None:
+def test_any_text_is_a_filter_or_is_refused_at_a_place_in_it(text: str, event: OracleEvent) -> None:
     predicate, problem = attempt(text)
     if predicate is None:
         assert problem is not None

@@ -32,7 +32,7 @@ from holdfast.amqp.framing.handshake import (
     performative,
 )
 from tests.attacks import wire
-from tests.attacks.wire import Wire
+from tests.attacks.wire import RawWire
 from tests.unit.listener.support.peer import Peer, eventually, message
 from tests.unit.listener.support.reading import start_at
 from tests.unit.listener.support.single import SingleNode
@@ -274,7 +274,7 @@ async def test_answers_that_a_peer_does_not_read_are_bounded_and_not_lost(tmp_pa
     """Each session that it begins and ends is an answer of some dozen bytes, and in the engine some hundred."""
     node = await SingleNode(tmp_path, pending_output_limit_bytes=700_000).start()
     limit, count = node.config.pending_output_limit_bytes, 40_000
-    async with Wire(node.port) as peer:
+    async with RawWire(node.port) as peer:
         await peer.until(lambda: peer.seen[wire.BEGIN] >= 1)
         peer.reading.clear()
         (connection,) = node.listener._connections
@@ -411,7 +411,7 @@ async def test_a_link_whose_terms_cannot_be_said_back_is_refused_and_others_go_o
     """A described value in a described value is good AMQP, which the library below cannot send."""
     garbled = {symbol("x"): [Described(symbol("a"), Described(symbol("b"), 1)), symbol("c")]}
     bound = None if partition is None else {symbol(protocol.LINK_PARTITION): symbol(partition)}
-    async with asyncio.timeout(60), Wire(node.port) as peer:
+    async with asyncio.timeout(60), RawWire(node.port) as peer:
         await peer.say(wire.attach("bad", 0, "trades", receives=receives, filters=garbled, properties=bound))
         await peer.until(lambda: peer.seen[wire.DETACH] == 1)
         await peer.say(wire.detach(0) + wire.attach("good", 1, "trades", properties=bound))

@@ -23,12 +23,12 @@ from node.partition.transactions.queries import ListTransactions, OpenTransactio
 from node.replica_manager import NodeSightings
 from tests.batches import batch_of
 from tests.unit.partition.support import Answers
-from tests.unit.raft.cluster import GROUP, STEP_S, Stage
+from tests.unit.raft.cluster import GROUP, STEP_S, RaftStage
 
 OLD, NEW = 1, 2
 
 
-class Replicas(Stage):
+class Replicas(RaftStage):
     """Of a partition, or of a coordinator."""
 
     def __init__(self, kind: type[PartitionReplica] | type[CoordinatorReplica]) -> None:

@@ -59,7 +59,7 @@ class ListMachine:
         self.restored_at = index
 
 
-class Stage:
+class RaftStage:
     def __init__(
         self,
         nodes: int = 3,

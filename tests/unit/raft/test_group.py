@@ -12,24 +12,24 @@ from cluster.raft.log.log_store import LogStore
 from cluster.raft.quiescence.node_heartbeats import NODE_MESSAGES
 from cluster.raft.replication.messages import ReceivedAppend
 from tests.simulation.world.disk import SimBatch
-from tests.unit.raft.cluster import GROUP, ListMachine, Stage, kinds
+from tests.unit.raft.cluster import GROUP, ListMachine, RaftStage, kinds
 
 
-def led_by_one(**kwargs: Any) -> Stage:
-    stage = Stage(**kwargs)
+def led_by_one(**kwargs: Any) -> RaftStage:
+    stage = RaftStage(**kwargs)
     stage.elect(1)
     stage.run(0.05)
     return stage
 
 
 def test_a_new_cluster_elects_a_leader_quickly() -> None:
-    stage = Stage()
+    stage = RaftStage()
     assert stage.until(lambda: stage.leader is not None and stage.group(stage.leader).ready) < 0.5
 
 
 def test_the_preferred_node_leads_a_new_group() -> None:
     for preferred in (1, 2, 3):
-        stage = Stage()
+        stage = RaftStage()
         for node in stage.ids:
             stage.stop(node)
             stage.disks[node] = type(stage.disks[node])()
@@ -195,7 +195,7 @@ def test_a_transfer_that_cannot_happen_is_given_up() -> None:
 
 
 def test_leadership_returns_to_the_preferred_node() -> None:
-    stage = Stage()
+    stage = RaftStage()
     for node in stage.ids:
         stage.stop(node)
         stage.start(node, preferred=2)
@@ -240,7 +240,7 @@ def test_a_trimmed_log_survives_restart_and_still_replicates() -> None:
     }
 
 
-def lengths(stage: Stage) -> list[int]:
+def lengths(stage: RaftStage) -> list[int]:
     return [stage.group(node).last_index - stage.group(node).first_index + 1 for node in stage.ids]
 
 
@@ -306,7 +306,7 @@ def test_trim_inside_apply_is_done_after_it() -> None:
             self.group.trim(index)
             return super().apply(index, term, data, batch)
 
-    stage = Stage(machine=Trimming)
+    stage = RaftStage(machine=Trimming)
     for node in stage.ids:
         stage.machines[node].group = stage.group(node)
     stage.elect(1)
@@ -420,7 +420,7 @@ def test_a_trim_that_must_wait_is_remembered_with_its_state() -> None:
 def test_leadership_is_not_offered_to_a_preferred_node_that_is_not_heard() -> None:
     """Its connection stands, but nothing comes back: each offer would stop proposals for a second. (Found by the
     simulation: with a short pause between offers nothing was ever taken.)"""
-    stage = Stage(options=RaftOptions(prefer_after_s=0.3, prefer_retry_s=1.0))
+    stage = RaftStage(options=RaftOptions(prefer_after_s=0.3, prefer_retry_s=1.0))
     for node in stage.ids:
         stage.stop(node)
     for node in stage.ids:

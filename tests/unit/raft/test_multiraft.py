@@ -8,7 +8,7 @@ import pytest
 
 from cluster.raft import InvariantBroken, MultiRaft, RaftMessage, RaftOptions
 from tests.simulation.world.disk import SimBatch, SimDisk
-from tests.unit.raft.cluster import GROUP, HandClock, ListMachine, Stage
+from tests.unit.raft.cluster import GROUP, HandClock, ListMachine, RaftStage
 
 
 class Recorder:
@@ -74,7 +74,7 @@ def test_nothing_due_is_no_turn() -> None:
 
 @pytest.mark.parametrize("durability", ["fsync", "replicated"])
 def test_what_needs_a_sync(durability: str) -> None:
-    stage = Stage(options=RaftOptions(durability=durability))  # type: ignore[arg-type]
+    stage = RaftStage(options=RaftOptions(durability=durability))  # type: ignore[arg-type]
     stage.elect(1)
     stage.run(0.2)
     leader, follower = stage.multirafts[1], stage.multirafts[2]
@@ -93,7 +93,7 @@ def test_what_needs_a_sync(durability: str) -> None:
 
 
 def test_a_commit_alone_needs_no_sync() -> None:
-    stage = Stage()
+    stage = RaftStage()
     stage.elect(1)
     stage.run(0.2)
     stage.propose(1, "a")
@@ -130,7 +130,7 @@ def test_a_failed_write_stops_the_multiraft_for_good() -> None:
         def write(self, batch: SimBatch) -> None:
             raise OSError("no space left on device")
 
-    stage = Stage()
+    stage = RaftStage()
     stage.elect(1)
     stage.run(0.05)
     stage.propose(1, "a")
@@ -174,7 +174,7 @@ def test_what_a_callback_proposes_elsewhere_is_written_whole() -> None:
 
 @pytest.mark.parametrize("erase", [False, True])
 def test_a_group_that_is_closed_takes_no_memory(erase: bool) -> None:
-    stage = Stage()
+    stage = RaftStage()
     stage.elect(1)
     stage.propose(1, *map(str, range(20)))
     stage.run(0.5)

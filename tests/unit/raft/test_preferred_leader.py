@@ -5,13 +5,13 @@ from __future__ import annotations
 from itertools import pairwise
 
 from cluster.raft import RaftOptions
-from tests.unit.raft.cluster import Stage
+from tests.unit.raft.cluster import RaftStage
 
 OPTIONS = RaftOptions(prefer_after_s=0.5, prefer_retry_s=0.5)
 
 
-def preferring_two() -> Stage:
-    stage = Stage(options=OPTIONS)
+def preferring_two() -> RaftStage:
+    stage = RaftStage(options=OPTIONS)
     for node in stage.ids:
         stage.stop(node)
     for node in stage.ids:

@@ -8,14 +8,14 @@ import pytest
 from cluster.raft import Committed, Discarded, InvariantBroken, NotLeader, RaftMessage, RaftOptions
 from cluster.raft.pysyncobj.core import Core
 from cluster.raft.replication.messages import Stamp
-from tests.unit.raft.cluster import GROUP, Stage, kinds
+from tests.unit.raft.cluster import GROUP, RaftStage, kinds
 
 STAMP = Stamp(GROUP, 1)
 
 
-def ready_stage(nodes: int = 3, **kwargs: object) -> Stage:
+def ready_stage(nodes: int = 3, **kwargs: object) -> RaftStage:
     """A cluster led by node 1."""
-    stage = Stage(nodes, **kwargs)
+    stage = RaftStage(nodes, **kwargs)
     stage.elect(1)
     stage.run(0.05)
     return stage
@@ -76,7 +76,7 @@ def test_a3_a_sign_of_life_without_match_commits_nothing() -> None:
 
 
 def test_a5_one_voter_is_counted_once() -> None:
-    stage = Stage(5)
+    stage = RaftStage(5)
     for voter in (2, 3, 4, 5):
         stage.cut |= {(1, voter)}
     candidate = stage.group(1)
@@ -98,7 +98,7 @@ def test_a5_one_voter_is_counted_once() -> None:
 
 
 def test_a9_a_lone_leader_commits_only_what_its_disk_has() -> None:
-    stage = Stage(1)
+    stage = RaftStage(1)
     stage.run(0.01)
     multiraft, group = stage.multirafts[1], stage.group(1)
     outcomes = stage.propose(1, "a")

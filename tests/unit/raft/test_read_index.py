@@ -5,17 +5,17 @@ from __future__ import annotations
 import pytest
 
 from cluster.raft import NotLeader, RaftOptions
-from tests.unit.raft.cluster import Stage
+from tests.unit.raft.cluster import RaftStage
 
 
-def led_by_one(nodes: int = 3) -> Stage:
-    stage = Stage(nodes)
+def led_by_one(nodes: int = 3) -> RaftStage:
+    stage = RaftStage(nodes)
     stage.elect(1)
     stage.run(0.05)
     return stage
 
 
-def read(stage: Stage, node: int) -> list[int | None]:
+def read(stage: RaftStage, node: int) -> list[int | None]:
     answers: list[int | None] = []
     stage.group(node).read_index(answers.append)
     return answers
@@ -23,7 +23,7 @@ def read(stage: Stage, node: int) -> list[int | None]:
 
 @pytest.mark.parametrize("nodes", [1, 2, 3, 5])
 def test_a_read_is_answered_with_what_is_committed_when_it_comes(nodes: int) -> None:
-    stage = Stage(1) if nodes == 1 else led_by_one(nodes)
+    stage = RaftStage(1) if nodes == 1 else led_by_one(nodes)
     stage.until(lambda: stage.group(1).ready)
     stage.propose(1, "a")
     stage.run(0.02)

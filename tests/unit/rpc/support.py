@@ -260,7 +260,7 @@ async def cluster_of(
             await member.network.stop()
 
 
-class Wire:
+class CutWire:
     """A TCP proxy between a dialler and its target that can be frozen: bytes stop, connections stay open."""
 
     def __init__(self, target_port: int) -> None:
@@ -273,7 +273,7 @@ class Wire:
         self._writers: set[asyncio.StreamWriter] = set()
         self.connections = 0
 
-    async def __aenter__(self) -> Wire:
+    async def __aenter__(self) -> CutWire:
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
         self.port = self._server.sockets[0].getsockname()[1]
         return self

@@ -34,7 +34,7 @@ def deny(principal: str, operation: str, kind: str, name: str = "", *, prefix: b
 
 
 @dataclass
-class Known:
+class KnownUsers:
     """What a cluster knows of users and grants (`node.security.authorisation.Access`)."""
 
     users: dict[str, UserRecord] = field(default_factory=dict)

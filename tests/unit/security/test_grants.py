@@ -18,14 +18,14 @@ from node.security.authorisation import Need, Policy
 from node.security.gate import Gate
 from node.security.principal import ANONYMOUS, Principal
 from tests.unit.listener.support.peer import Peer, message
-from tests.unit.security.people import Known, allow, deny, user
+from tests.unit.security.people import KnownUsers, allow, deny, user
 
 ANN = Principal("ann", "PLAIN")
 TOKEN = Principal("ann", "XOAUTH2", frozenset({"writers"}))
 KEYS = user("ann", "pencil")
 
 
-def may(known: Known, operation: str, name: str, principal: Principal = ANN, kind: str = "log") -> bool:
+def may(known: KnownUsers, operation: str, name: str, principal: Principal = ANN, kind: str = "log") -> bool:
     return Policy(known).may(principal, operation, kind, name)
 
 
@@ -57,7 +57,7 @@ NOBODY = deny("*", "publish", "log", "", prefix=True)
     ],
 )  # fmt: skip
 def test_the_rule(grants: list[GrantRecord], operation: str, name: str, allowed: bool) -> None:
-    known = Known({"ann": user_with(KEYS, "team")}, grants)
+    known = KnownUsers({"ann": user_with(KEYS, "team")}, grants)
     assert may(known, operation, name) is allowed
 
 
@@ -67,31 +67,31 @@ def user_with(record: Any, *roles: str) -> Any:
 
 def test_who_is_nobody_may_nothing() -> None:
     grants = [allow("*", "publish", "log", "", prefix=True), allow("ann", "publish", "log", "orders")]
-    known = Known({"bob": user_with(KEYS)}, grants)
+    known = KnownUsers({"bob": user_with(KEYS)}, grants)
     assert not may(known, "publish", "orders"), "a user that is gone"
     assert not may(known, "publish", "orders", ANONYMOUS)
     assert may(known, "publish", "orders", TOKEN), "whom a token names need not be a user"
-    assert may(Known(), "publish", "orders", ANONYMOUS), "an open cluster"
-    assert not Policy(Known(), never_open=True).may(ANONYMOUS, "publish", "log", "orders")
-    assert not Policy(Known(), ["ops"]).may(ANONYMOUS, "publish", "log", "orders")
-    assert Policy(Known(), ["ann"]).may(TOKEN, "cluster", "cluster", "")
+    assert may(KnownUsers(), "publish", "orders", ANONYMOUS), "an open cluster"
+    assert not Policy(KnownUsers(), never_open=True).may(ANONYMOUS, "publish", "log", "orders")
+    assert not Policy(KnownUsers(), ["ops"]).may(ANONYMOUS, "publish", "log", "orders")
+    assert Policy(KnownUsers(), ["ann"]).may(TOKEN, "cluster", "cluster", "")
 
 
 def test_a_name_is_no_role() -> None:
     """Whoever makes certificates or tokens may put any name into them."""
-    known = Known({}, [allow("role:writers", "publish", "log", "orders")])
+    known = KnownUsers({}, [allow("role:writers", "publish", "log", "orders")])
     assert not may(known, "publish", "orders", Principal("role:writers", "EXTERNAL"))
 
 
 def test_administrators_and_roles_of_tokens() -> None:
-    known = Known({"ann": user_with(KEYS, "admin")}, [allow("role:writers", "publish", "log", "orders")])
+    known = KnownUsers({"ann": user_with(KEYS, "admin")}, [allow("role:writers", "publish", "log", "orders")])
     assert may(known, "delete", "orders")
     assert may(known, "publish", "orders", Principal("eve", "XOAUTH2", frozenset({"writers"})))
     assert not may(known, "publish", "orders", Principal("eve", "XOAUTH2"))
 
 
 def test_changes_count_at_once() -> None:
-    known = Known({"ann": user_with(KEYS)}, [allow("ann", "publish", "log", "orders")])
+    known = KnownUsers({"ann": user_with(KEYS)}, [allow("ann", "publish", "log", "orders")])
     policy = Policy(known)
     assert policy.may(ANN, "publish", "log", "orders")
     known.change(allow("ann", "publish", "log", "others"))
@@ -121,8 +121,8 @@ def logging_in(name: str = "ann", password: str = "pencil") -> FixedLogin:
 
 
 @asynccontextmanager
-async def as_ann(serving: Any, *grants: GrantRecord) -> AsyncIterator[tuple[Any, Known, Peer]]:
-    known = Known({"ann": user_with(KEYS), "root": user_with(KEYS, "admin")}, list(grants))
+async def as_ann(serving: Any, *grants: GrantRecord) -> AsyncIterator[tuple[Any, KnownUsers, Peer]]:
+    known = KnownUsers({"ann": user_with(KEYS), "root": user_with(KEYS, "admin")}, list(grants))
     gate = Gate(Policy(known), plain_without_tls=True)
     async with serving(gate=gate) as node, Peer(node.port, sasl=logging_in()) as peer:
         yield node, known, peer
@@ -172,7 +172,7 @@ async def test_nobody_takes_a_group_a_producer_or_a_transactional_id_without_its
 
 
 def test_a_transaction_needs_its_grant() -> None:
-    known = Known({"ann": user_with(KEYS)}, [allow("ann", "transact", "transactional-id", "mine")])
+    known = KnownUsers({"ann": user_with(KEYS)}, [allow("ann", "transact", "transactional-id", "mine")])
     policy = Policy(known)
     assert policy.may_some(ANN, "transact", "transactional-id"), "a transaction that nobody else can know of"
     assert not policy.may(ANN, "transact", "transactional-id", "theirs")
@@ -201,7 +201,7 @@ async def test_links_end_when_their_right_does(serving: Any) -> None:
 
 
 async def test_the_first_user_closes_the_cluster_under_who_is_anonymous(serving: Any) -> None:
-    known = Known()
+    known = KnownUsers()
     async with serving(gate=Gate(Policy(known))) as node, Peer(node.port) as peer:
         sender = await peer.sender("trades")
         known.users["ann"] = user_with(KEYS, "admin")

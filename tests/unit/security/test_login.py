@@ -27,14 +27,14 @@ from node.security.mechanisms import Credentials, Plain, Scram
 from node.security.tls import ServerTls
 from node.security.tokens import TokenRefused, TokenRules, TokenVerifier
 from tests.authority import Authority
-from tests.unit.security.people import Known, Provider, user
+from tests.unit.security.people import KnownUsers, Provider, user
 
 MakeTls = Callable[..., ServerTls]
 
 
 @pytest.fixture(scope="module")
-def known() -> Known:
-    return Known({"ann": user("ann", "pencil", "admin")})
+def known() -> KnownUsers:
+    return KnownUsers({"ann": user("ann", "pencil", "admin")})
 
 
 async def whoami(port: int, **security: Any) -> dict[str, Any]:
@@ -44,7 +44,7 @@ async def whoami(port: int, **security: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN", ""])
-async def test_a_user_logs_in_by_its_password_without_tls(serving: Any, known: Known, mechanism: str) -> None:
+async def test_a_user_logs_in_by_its_password_without_tls(serving: Any, known: KnownUsers, mechanism: str) -> None:
     gate = Gate(Policy(known), plain_without_tls=mechanism == "PLAIN")
     async with serving(gate=gate) as node:
         me = await whoami(node.port, user="ann", password="pencil", mechanism=mechanism)
@@ -56,7 +56,7 @@ async def test_a_user_logs_in_by_its_password_without_tls(serving: Any, known: K
 
 
 async def test_inside_tls_a_login_is_bound_to_the_certificate(
-    serving: Any, tls: MakeTls, authority: Authority, known: Known
+    serving: Any, tls: MakeTls, authority: Authority, known: KnownUsers
 ) -> None:
     server = tls()
     async with serving(tls=server, gate=Gate(Policy(known), tls=server)) as node:
@@ -73,7 +73,7 @@ async def test_inside_tls_a_login_is_bound_to_the_certificate(
 
 
 async def test_a_refusal_over_tls_reaches_a_program_on_any_loop(
-    serving: Any, tls: MakeTls, authority: Authority, known: Known
+    serving: Any, tls: MakeTls, authority: Authority, known: KnownUsers
 ) -> None:
     """asyncio's own transports cannot be aborted once they were closed twice, unlike uvloop's."""
     server = tls()
@@ -86,7 +86,7 @@ async def test_a_refusal_over_tls_reaches_a_program_on_any_loop(
         await asyncio.to_thread(refused, node.port)
 
 
-async def test_a_password_is_never_taken_for_anonymous(serving: Any, known: Known) -> None:
+async def test_a_password_is_never_taken_for_anonymous(serving: Any, known: KnownUsers) -> None:
     async with serving(gate=Gate(Policy(known))) as node:
         with pytest.raises(AuthenticationError, match="this cluster asks for a login") as refusal:
             await whoami(node.port)
@@ -101,12 +101,12 @@ async def test_a_password_is_never_taken_for_anonymous(serving: Any, known: Know
             await whoami(node.port, user="ann", password="pencil")
 
 
-async def test_a_password_is_not_said_aloud(serving: Any, known: Known) -> None:
+async def test_a_password_is_not_said_aloud(serving: Any, known: KnownUsers) -> None:
     """PLAIN is neither offered outside TLS, nor taken by our client when it is."""
     async with serving(gate=Gate(Policy(known))) as node:
         with pytest.raises(AuthenticationError, match="it would have to be PLAIN"):
             await whoami(node.port, user="ann", password="pencil", mechanism="PLAIN")
-    lonely = Known(known.users)
+    lonely = KnownUsers(known.users)
     gate = Gate(Policy(lonely), plain_without_tls=True)
     offered = list(gate.mechanisms(gate.channel(_NoTransport())))
     assert offered == ["SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN"]
@@ -128,8 +128,8 @@ class _NoTransport(asyncio.BaseTransport):
         ("never", "127.0.0.1", False),
     ],
 )
-def test_where_nobody_needs_to_log_in(known: Known, anonymous: Any, host: str, let_in: bool) -> None:
-    policy = Policy(Known(), never_open=anonymous == "never")
+def test_where_nobody_needs_to_log_in(known: KnownUsers, anonymous: Any, host: str, let_in: bool) -> None:
+    policy = Policy(KnownUsers(), never_open=anonymous == "never")
     gate = Gate(policy, bind_host=host, anonymous=anonymous)
     assert ("ANONYMOUS" in gate.mechanisms(gate.channel(_NoTransport()))) is let_in
     assert gate.is_barred is not let_in
@@ -137,7 +137,9 @@ def test_where_nobody_needs_to_log_in(known: Known, anonymous: Any, host: str, l
     assert "ANONYMOUS" not in with_users.mechanisms(with_users.channel(_NoTransport()))
 
 
-async def test_a_certificate_is_a_credential(serving: Any, tls: MakeTls, authority: Authority, known: Known) -> None:
+async def test_a_certificate_is_a_credential(
+    serving: Any, tls: MakeTls, authority: Authority, known: KnownUsers
+) -> None:
     server = tls()
     ann = authority.issue("ann")
     node_like = authority.issue("ann", uris=["holdfast://prod/node/1"], file="node-like")
@@ -148,7 +150,7 @@ async def test_a_certificate_is_a_credential(serving: Any, tls: MakeTls, authori
             await whoami(node.port, ca=authority.ca, cert=node_like.cert, key=node_like.key)
 
 
-async def test_proton_logs_in(serving: Any, tls: MakeTls, authority: Authority, known: Known) -> None:
+async def test_proton_logs_in(serving: Any, tls: MakeTls, authority: Authority, known: KnownUsers) -> None:
     server = tls()
     ann = authority.issue("ann")
 
@@ -187,7 +189,7 @@ GOOD = {"iss": "us", "aud": "holdfast"}
 
 @pytest.mark.parametrize("mechanism", ["OAUTHBEARER", "XOAUTH2"])
 async def test_a_token_is_a_credential(
-    serving: Any, provider: tuple[Provider, TokenRules], known: Known, mechanism: str
+    serving: Any, provider: tuple[Provider, TokenRules], known: KnownUsers, mechanism: str
 ) -> None:
     maker, rules = provider
     gate = Gate(Policy(known), tokens=TokenVerifier(rules), plain_without_tls=True)
@@ -199,7 +201,7 @@ async def test_a_token_is_a_credential(
 
 
 async def test_a_connection_ends_with_its_token(
-    serving: Any, provider: tuple[Provider, TokenRules], known: Known
+    serving: Any, provider: tuple[Provider, TokenRules], known: KnownUsers
 ) -> None:
     maker, rules = provider
     asked: list[str] = []
@@ -298,7 +300,7 @@ def refused(*facts: str) -> None:
     """Nobody listens."""
 
 
-def test_nobody_learns_who_has_an_account(known: Known) -> None:
+def test_nobody_learns_who_has_an_account(known: KnownUsers) -> None:
     """The same salt each time, another one for each name and each cluster; the refusal comes with the proof."""
 
     def first(name: str, secret: bytes = b"s" * 32) -> bytes:
@@ -336,7 +338,7 @@ def test_nobody_learns_who_has_an_account(known: Known) -> None:
         b"\0ann\0" + bytes(2000),
     ],
 )
-def test_plain_takes_nothing_but_a_user_and_its_password(known: Known, data: bytes) -> None:
+def test_plain_takes_nothing_but_a_user_and_its_password(known: KnownUsers, data: bytes) -> None:
     answer = Plain(Credentials(known.users.get, lambda: b"s" * 32), refused).respond(data)
     answer = answer.work() if isinstance(answer, LoginLater) else answer
     assert isinstance(answer, LoginDenied)
@@ -347,14 +349,14 @@ def test_plain_takes_nothing_but_a_user_and_its_password(known: Known, data: byt
     [[b""], [b"n,,"], [b"\xff"], [b"n,a=bob,n=ann,r=x"], [b"p=tls-unique,,n=ann,r=x"], [b"n,,n=ann,r=x", b""],
      [b"n,,n=ann,r=x", b"c=biws,r=x,p=AAAA"], [b"n,,n=ann,r=x", b"n,,n=ann,r=x"]],
 )  # fmt: skip
-def test_scram_takes_nothing_but_scram(known: Known, messages: list[bytes]) -> None:
+def test_scram_takes_nothing_but_scram(known: KnownUsers, messages: list[bytes]) -> None:
     scram = Scram("SCRAM-SHA-256", Credentials(known.users.get, lambda: b"s" * 32), None, refused)
     answers = [scram.respond(message) for message in messages]
     assert isinstance(answers[-1], LoginDenied)
     assert not any(isinstance(answer, LoginAccepted) for answer in answers)
 
 
-async def test_logins_are_written_down_and_credentials_are_not(serving: Any, known: Known, tmp_path: Path) -> None:
+async def test_logins_are_written_down_and_credentials_are_not(serving: Any, known: KnownUsers, tmp_path: Path) -> None:
     audit = AuditLog(str(tmp_path / "audit.jsonl"))
     async with serving(gate=Gate(Policy(known), plain_without_tls=True, audit=audit)) as node:
         await whoami(node.port, user="ann", password="pencil")
@@ -390,7 +392,7 @@ def test_the_audit_log_is_bounded_whatever_comes(tmp_path: Path) -> None:
     assert (tmp_path / "a").stat().st_mode & 0o777 == 0o640
 
 
-def test_a_first_message_of_sasl_in_pieces(known: Known) -> None:
+def test_a_first_message_of_sasl_in_pieces(known: KnownUsers) -> None:
     """The gate's mechanisms, driven by an engine byte by byte."""
     from holdfast.amqp import AuthenticationWork, Engine
 
@@ -413,7 +415,7 @@ def jwt_symbol(text: str) -> Any:
 
 
 @pytest.mark.parametrize("honest", [True, False])
-def test_a_server_has_to_prove_that_it_knows_the_user(known: Known, honest: bool) -> None:
+def test_a_server_has_to_prove_that_it_knows_the_user(known: KnownUsers, honest: bool) -> None:
     """One in the midst, that lets anybody in to hear what they send."""
     from holdfast.amqp import AuthenticationWork, ConnectionClosed, Engine
     from holdfast.client.transport.login import login_of

@@ -18,9 +18,9 @@ from proton import ConnectionException, Message, SSLDomain
 from proton.utils import BlockingConnection
 
 from holdfast.client.transport.security import Security
-from tests.authority import Authority, Files
+from tests.authority import Authority, CertificateFiles
 from tests.integration.clients.stock.java_clients import MISSING, build
-from tests.integration.clusters.cluster import Cluster, Settings, wait_until
+from tests.integration.clusters.cluster import Cluster, ClusterSettings, wait_until
 from tests.unit.security.people import Provider
 
 pytestmark = pytest.mark.cluster
@@ -36,7 +36,7 @@ class Closed:
     def __init__(self, directory: Path) -> None:
         self.authority = Authority(directory / "authority")
         self.provider = Provider()
-        self.ann: Files = self.authority.issue("ann")
+        self.ann: CertificateFiles = self.authority.issue("ann")
         server = self.authority.issue("node", ["localhost", "127.0.0.1"])
         keys = directory / "token-keys.pem"
         keys.write_bytes(self.provider.public)
@@ -48,7 +48,7 @@ class Closed:
             "client_ca_file": self.authority.ca,
         }
         more = f'[security]\naudit_file = "{self.audit}"\n\n[security.token]\nkeys_file = "{keys}"\naudience = "we"'
-        settings = Settings(nodes=1, listener=listener, more=more, security=Security(ca=self.authority.ca))
+        settings = ClusterSettings(nodes=1, listener=listener, more=more, security=Security(ca=self.authority.ca))
         self.cluster = Cluster(directory / "cluster", settings)
 
     def prepare(self) -> None:

@@ -16,7 +16,7 @@ LATER = 1_000
 
 
 @dataclass
-class World:
+class AuditWorld:
     """A history of one partition, two numbered producers and a transaction of each kind; nothing is wrong in it."""
 
     name: str
@@ -75,101 +75,101 @@ class World:
         return [row for row in self.tables["reads"] if row["msg_id"] == self.value(place)]
 
 
-def an_event_is_gone(world: World) -> str:
+def an_event_is_gone(world: AuditWorld) -> str:
     for row in world.reads_of(EVENTS):  # it has no number, and is the last one: nothing else tells
         world.tables["reads"].remove(row)
     return "lost"
 
 
-def it_is_not_known_whether_it_was_sent(world: World) -> str:
+def it_is_not_known_whether_it_was_sent(world: AuditWorld) -> str:
     an_event_is_gone(world)
     world.sent(EVENTS)["outcome"] = "info"
     world.sent(EVENTS)["offset"] = None
     return ""
 
 
-def nobody_has_read_all_of_it(world: World) -> str:
+def nobody_has_read_all_of_it(world: AuditWorld) -> str:
     an_event_is_gone(world)
     for row in world.tables["ops"]:
         row["f"] = "poll" if row["f"] == "drain" else row["f"]
     return ""
 
 
-def an_event_stands_in_two_places(world: World) -> str:
+def an_event_stands_in_two_places(world: AuditWorld) -> str:
     row = world.sent(EVENTS)
     world.tables["sends"].append({**row, "op_id": world.op("produce", 10 * EVENTS), "offset": 10 * EVENTS + 5})
     return "duplicate"
 
 
-def an_offset_holds_two_values(world: World) -> str:
+def an_offset_holds_two_values(world: AuditWorld) -> str:
     world.send(50, "other", None, offset=10 * EVENTS)["outcome"] = "info"
     return "two-values"
 
 
-def an_event_that_nobody_sent(world: World) -> str:
+def an_event_that_nobody_sent(world: AuditWorld) -> str:
     world.tables["sends"].remove(world.sent(EVENTS))
     return "never-sent"
 
 
-def an_event_in_another_partition(world: World) -> str:
+def an_event_in_another_partition(world: AuditWorld) -> str:
     world.sent(EVENTS)["partition"] = 100
     world.sent(EVENTS)["offset"] = None
     return "never-sent"
 
 
-def a_damaged_event(world: World) -> str:
+def a_damaged_event(world: AuditWorld) -> str:
     world.tables["reads"].append({**world.reads_of(EVENTS)[0], "crc_ok": False, "reader": f"{world.name}-late"})
     return "never-sent"
 
 
-def an_aborted_event_is_read(world: World) -> str:
+def an_aborted_event_is_read(world: AuditWorld) -> str:
     world.read(world.op("poll", LATER), EVENTS + 1, "late", 0)
     return "rolled-back"
 
 
-def a_refused_event_is_read(world: World) -> str:
+def a_refused_event_is_read(world: AuditWorld) -> str:
     world.read(world.op("poll", LATER), EVENTS + 2, "late", 0, offset=500)
     return "rolled-back"
 
 
-def two_numbers_are_swapped(world: World) -> str:
+def two_numbers_are_swapped(world: AuditWorld) -> str:
     one, other = world.sent(4), world.sent(6)
     one["seq"], other["seq"] = other["seq"], one["seq"]
     return "sequence-gap"
 
 
-def a_number_is_missing(world: World) -> str:
+def a_number_is_missing(world: AuditWorld) -> str:
     for place in range(4, EVENTS, 2):
         world.sent(place)["seq"] += 1
     return "sequence-gap"
 
 
-def a_new_epoch_begins_anew(world: World) -> str:
+def a_new_epoch_begins_anew(world: AuditWorld) -> str:
     for place in range(4, EVENTS, 2):
         world.sent(place).update(seq=(place - 4) // 2, epoch=1)
     return ""
 
 
-def a_reader_gets_an_event_again(world: World) -> str:
+def a_reader_gets_an_event_again(world: AuditWorld) -> str:
     row = world.reads_of(7)[0]
     world.tables["reads"].append({**row, "reader": f"{world.name}-late", "pos": 0})
     world.tables["reads"].append({**row, "reader": f"{world.name}-late", "pos": 1})
     return "reader-order"
 
 
-def a_reader_goes_back(world: World) -> str:
+def a_reader_goes_back(world: AuditWorld) -> str:
     for pos, place in enumerate((7, 6)):
         row = world.reads_of(place)[0]
         world.tables["reads"].append({**row, "reader": f"{world.name}-late", "pos": pos})
     return "reader-order"
 
 
-def a_reader_passes_over_an_event(world: World) -> str:
+def a_reader_passes_over_an_event(world: AuditWorld) -> str:
     world.tables["reads"].remove(next(row for row in world.reads_of(7) if row["reader"].endswith("-r")))
     return "reader-order"
 
 
-def a_later_event_stands_before(world: World) -> str:
+def a_later_event_stands_before(world: AuditWorld) -> str:
     op = world.sent(EVENTS)["op_id"]
     for row in world.tables["ops"]:
         if row["op_id"] == op:
@@ -184,7 +184,7 @@ NAMES = {
 """Of the audit's checks, as chaos runs call them."""
 
 
-def history_of(world: World) -> History:
+def history_of(world: AuditWorld) -> History:
     """As the chaos suite records it; what the audit does not look at is made up."""
     history = History()
     for name in TABLES_LOOKED_AT:
@@ -195,7 +195,7 @@ def history_of(world: World) -> History:
     return history
 
 
-MUTATIONS: list[Callable[[World], str]] = [
+MUTATIONS: list[Callable[[AuditWorld], str]] = [
     lambda _: "",
     an_event_is_gone,
     it_is_not_known_whether_it_was_sent,

@@ -20,8 +20,8 @@ from chaos.history.history import History
 from chaos.history.tables import TABLES, CommitRow
 from pipeline.checks.all import CHECKS, OF_RUNS
 from tests.integration.conftest import number_from
-from tests.integration.spark.pipeline.audit_worlds import MUTATIONS, NAMES, World, history_of
-from tests.unit.chaos.checkers.synthetic import DAMAGES, S, Story, clean, new_owner_late
+from tests.integration.spark.pipeline.audit_worlds import MUTATIONS, NAMES, AuditWorld, history_of
+from tests.unit.chaos.checkers.synthetic import DAMAGES, S, SyntheticStory, clean, new_owner_late
 
 pytestmark = [pytest.mark.slow]
 
@@ -46,7 +46,7 @@ def worlds() -> list[tuple[str, History]]:
     return [*found, ("C11", story.history)]
 
 
-def late_after_a_later_claim(story: Story) -> None:
+def late_after_a_later_claim(story: SyntheticStory) -> None:
     """Who comes late does so when a claim that outbids it has already committed beyond: that excuses nothing."""
     new_owner_late(story)
     history = story.history
@@ -62,7 +62,7 @@ def audited_worlds() -> list[tuple[str, History]]:
     """The same of what the audit is to see, and is not to see."""
     found = []
     for number, mutate in enumerate(MUTATIONS):
-        world = World(f"a{number}", 0)
+        world = AuditWorld(f"a{number}", 0)
         check = mutate(world)
         found.append((NAMES.get(check, ""), history_of(world)))
     return found

@@ -32,7 +32,7 @@ class Backup:
     disk: SimDisk
 
 
-class Twin(SimNode):
+class Impostor(SimNode):
     """A second process of a node: a machine was cloned. Clients do not know it."""
 
     def __init__(self, schedule: Schedule, original: SimNode, disk: SimDisk) -> None:
@@ -81,7 +81,7 @@ class Impostors:
         backup = self._older(node)
         if backup is None:
             return False
-        twin = self._connections.twins[node.id] = Twin(self._schedule, node, backup.disk.image())
+        twin = self._connections.twins[node.id] = Impostor(self._schedule, node, backup.disk.image())
         twin.start()
         return True
 

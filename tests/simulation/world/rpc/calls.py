@@ -65,10 +65,10 @@ class _Pipe:
         return self._items.popleft()
 
 
-class Call:
+class SimCall:
     """Both ends: the caller's is this object, with the methods of gRPC's; the other one is its `context`."""
 
-    def __init__(self, wire: Wire, caller: SimNode, called: SimNode, method: str, metadata: Any, codec: Any) -> None:
+    def __init__(self, wire: SimWire, caller: SimNode, called: SimNode, method: str, metadata: Any, codec: Any) -> None:
         self._wire = wire
         self.caller, self.called = caller, called
         self._lives = (caller.life, called.life)
@@ -174,7 +174,7 @@ class Call:
 class _Context:
     """As much of a servicer's context as `Services` uses."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: SimCall) -> None:
         self._call = call
 
     def invocation_metadata(self) -> Any:
@@ -196,24 +196,24 @@ class _Context:
         raise grpc.aio.AbortError("aborted")
 
 
-class Wire:
+class SimWire:
     """Of a schedule: all calls, and how what they say travels."""
 
     def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
-        self._calls: list[Call] = []
+        self._calls: list[SimCall] = []
 
-    def call(self, caller: SimNode, called: int, method: str, metadata: Any, codec: Any) -> Call:
-        call = Call(self, caller, self.schedule.nodes[called], method, metadata, codec)
+    def call(self, caller: SimNode, called: int, method: str, metadata: Any, codec: Any) -> SimCall:
+        call = SimCall(self, caller, self.schedule.nodes[called], method, metadata, codec)
         self.add(call)
         return call
 
-    def add(self, call: Call) -> None:
+    def add(self, call: SimCall) -> None:
         """It ends with its nodes, and with the links between them."""
         self._calls = [call for call in self._calls if not call._broken]
         self._calls.append(call)
 
-    def carry(self, call: Call, pipe: _Pipe, arrive: Callable[[], None]) -> None:
+    def carry(self, call: SimCall, pipe: _Pipe, arrive: Callable[[], None]) -> None:
         schedule = self.schedule
         if not call.stands:
             call.break_off()
@@ -259,21 +259,21 @@ def _who(node: SimNode) -> Who:
 class _Channel:
     """What `append_call` and `read_call` make calls of."""
 
-    def __init__(self, wire: Wire, caller: SimNode, called: int) -> None:
+    def __init__(self, wire: SimWire, caller: SimNode, called: int) -> None:
         self._wire, self._caller, self._called = wire, caller, called
 
     def stream_stream(
         self, method: str, request_serializer: Any = None, response_deserializer: Any = None
-    ) -> Callable[..., Call]:
+    ) -> Callable[..., SimCall]:
         assert method in (APPEND, READ)
         codec = (request_serializer, response_deserializer)
         return lambda *, metadata: self._wire.call(self._caller, self._called, method, metadata, codec)
 
 
-class PeerClient(GrpcPeerClient):
+class SimPeerClient(GrpcPeerClient):
     """The production client, with another wire below it."""
 
-    def __init__(self, wire: Wire, caller: SimNode, called: int) -> None:
+    def __init__(self, wire: SimWire, caller: SimNode, called: int) -> None:
         who = _who(caller)
         super().__init__(called, lambda: who.hello_to(called), lambda: f"node {called}", peer_types)  # type: ignore[arg-type]
         self._wire_channel = _Channel(wire, caller, called)
@@ -282,21 +282,21 @@ class PeerClient(GrpcPeerClient):
         return self._wire_channel
 
 
-class Network:
+class SimNetwork:
     """What a node's gateways ask: the peers, and who leads what."""
 
-    def __init__(self, wire: Wire, node: SimNode) -> None:
+    def __init__(self, wire: SimWire, node: SimNode) -> None:
         self._wire, self._node = wire, node
-        self._clients: dict[int, PeerClient] = {}
+        self._clients: dict[int, SimPeerClient] = {}
         self._told: dict[int, tuple[float, int | None]] = {}
 
-    def client(self, peer: int) -> PeerClient:
+    def client(self, peer: int) -> SimPeerClient:
         if peer not in self._clients:
             self._clients[peer] = self._new_client(peer)
         return self._clients[peer]
 
-    def _new_client(self, peer: int) -> PeerClient:
-        return PeerClient(self._wire, self._node, peer)
+    def _new_client(self, peer: int) -> SimPeerClient:
+        return SimPeerClient(self._wire, self._node, peer)
 
     def leader_of(self, group: int) -> int | None:
         """A hint: true, or what was true when it was asked for before. Streams bring it, so it lasts for a moment."""
@@ -317,4 +317,4 @@ class Network:
         self._told.pop(group, None)
 
 
-__all__ = ["Network", "PeerClient", "Wire"]
+__all__ = ["SimNetwork", "SimPeerClient", "SimWire"]

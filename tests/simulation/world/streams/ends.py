@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from cluster.rpc.streams.errors import StreamError, StreamLost
 from tests.simulation.checker import Violation
-from tests.simulation.world.rpc.calls import Call, Wire
+from tests.simulation.world.rpc.calls import SimCall, SimWire
 from tests.simulation.world.rpc.virtual_loop import EXPECTED
 
 if TYPE_CHECKING:
@@ -22,13 +22,13 @@ STREAM: ContextVar[SimStream | None] = ContextVar("stream", default=None)
 """That a frame comes from, for whoever hears it."""
 
 
-class SimStream(Call):
+class SimStream(SimCall):
     """The dialler's end, in place of a `DiallerEnd`."""
 
     caller: StreamingNode
     called: StreamingNode
 
-    def __init__(self, wire: Wire, caller: StreamingNode, called: StreamingNode) -> None:
+    def __init__(self, wire: SimWire, caller: StreamingNode, called: StreamingNode) -> None:
         self.number = wire.schedule.unique()
         self.promised: deque[bytes] = deque()
         """Messages that the caller has handed to it, and nobody has heard yet."""
@@ -161,7 +161,7 @@ class _ListenerEnd:
         self._stream._wire.carry(self._stream, self._stream._back, self._stream.welcomed)
 
 
-def dial(wire: Wire, caller: StreamingNode, called: int) -> SimStream:
+def dial(wire: SimWire, caller: StreamingNode, called: int) -> SimStream:
     """What `OutboundLink` speaks through."""
     node: Any = wire.schedule.nodes[called]
     stream = SimStream(wire, caller, node)

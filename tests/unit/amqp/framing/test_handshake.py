@@ -21,11 +21,11 @@ from holdfast.amqp import (
 from holdfast.amqp.engine.engine import HANDSHAKE_TIMEOUT_S
 from holdfast.amqp.framing.handshake import MAX_PRELUDE_BYTES, MAX_SASL_FRAME_BYTES
 from holdfast.amqp.framing.sasl import Challenge, LoginAccepted, LoginDenied, LoginLater, OneStep
-from tests.unit.amqp.wire import AMQP_HEADER, SASL_HEADER, RawPeer, Wire, each, frame, only
+from tests.unit.amqp.wire import AMQP_HEADER, SASL_HEADER, LoopbackWire, RawPeer, each, frame, only
 
 
 def test_both_sides_learn_what_the_other_says_in_its_open() -> None:
-    wire = Wire(
+    wire = LoopbackWire(
         server={"offered_capabilities": ["AMQP_EVENT_STREAMS_V1_0"], "properties": {"product": "holdfast"}},
         client={
             "hostname": "broker.example",
@@ -46,10 +46,10 @@ def test_both_sides_learn_what_the_other_says_in_its_open() -> None:
 
 
 def test_a_client_with_and_one_without_a_sasl_layer_are_both_served() -> None:
-    anonymous, bare = Wire(), Wire(client={"sasl": None})
+    anonymous, bare = LoopbackWire(), LoopbackWire(client={"sasl": None})
     assert anonymous.client.data_to_send() == SASL_HEADER
     assert bare.client.data_to_send().startswith(AMQP_HEADER)
-    for wire in (Wire(), Wire(client={"sasl": None})):
+    for wire in (LoopbackWire(), LoopbackWire(client={"sasl": None})):
         heard, _ = wire.talk()
         only(heard, ConnectionOpened)
     assert anonymous.server.identity is None
@@ -60,14 +60,14 @@ def test_sasl_identity_comes_from_the_mechanism() -> None:
         _, user, password = response.split(b"\0")
         return user.decode() if password == b"secret" else None
 
-    good = Wire(
+    good = LoopbackWire(
         server={"mechanisms": {"PLAIN": lambda: OneStep(plain)}},
         client={"sasl": "PLAIN", "sasl_response": b"\0ann\0secret"},
     )
     good.exchange()
     assert good.server.identity == "ann"
     guess = {"sasl": "PLAIN", "sasl_response": b"\0ann\0guess"}
-    bad = Wire(server={"mechanisms": {"PLAIN": lambda: OneStep(plain)}}, client=guess)
+    bad = LoopbackWire(server={"mechanisms": {"PLAIN": lambda: OneStep(plain)}}, client=guess)
     heard, answered = bad.talk()
     for events in (heard, answered):
         error = only(events, ConnectionClosed).error
@@ -108,7 +108,7 @@ class SlowClient(Slow):
 
 @pytest.mark.parametrize("number", [b"7", b"8"])
 def test_a_login_may_take_several_messages_and_its_time(number: bytes) -> None:
-    wire = Wire(server={"mechanisms": {"SLOW": Slow}}, client={"sasl": SlowClient(number)})
+    wire = LoopbackWire(server={"mechanisms": {"SLOW": Slow}}, client={"sasl": SlowClient(number)})
     _, asked = wire.talk()
     wire.client.authenticated(only(asked, AuthenticationWork).work())
     heard, _ = wire.talk()
@@ -180,7 +180,7 @@ def test_the_log_says_what_a_stranger_seems_to_be(greeting: bytes, word: str) ->
 
 
 def test_a_client_whose_mechanism_is_not_offered_says_so() -> None:
-    wire = Wire(client={"sasl": "SCRAM-SHA-256"})
+    wire = LoopbackWire(client={"sasl": "SCRAM-SHA-256"})
     _, answered = wire.talk()
     error = only(answered, ConnectionClosed).error
     assert error is not None
@@ -286,7 +286,7 @@ def test_a_peer_that_goes_away_early_is_reported_once() -> None:
 
 def test_a_clean_close_from_either_side_has_no_error() -> None:
     for closer in ("client", "server"):
-        wire = Wire()
+        wire = LoopbackWire()
         wire.talk()
         getattr(wire, closer).close()
         for events in wire.talk():
@@ -296,7 +296,7 @@ def test_a_clean_close_from_either_side_has_no_error() -> None:
 
 
 def test_a_close_carries_its_error_and_info() -> None:
-    wire = Wire()
+    wire = LoopbackWire()
     wire.talk()
     redirect = Error(errors.CONNECTION_REDIRECT, "other node", {"network-host": "10.0.0.2", "port": 5672})
     wire.server.close(redirect)
@@ -308,7 +308,7 @@ def test_a_close_carries_its_error_and_info() -> None:
 
 
 def test_silence_beyond_the_idle_timeout_closes_the_connection() -> None:
-    wire = Wire(server={"idle_timeout_s": 30.0})
+    wire = LoopbackWire(server={"idle_timeout_s": 30.0})
     wire.talk()
     assert wire.client.remote_idle_timeout_s == 15.0  # half is advertised
     now = 1000.0
@@ -324,7 +324,7 @@ def test_silence_beyond_the_idle_timeout_closes_the_connection() -> None:
 
 
 def test_keep_alives_hold_an_idle_connection_open() -> None:
-    wire = Wire(server={"idle_timeout_s": 30.0})
+    wire = LoopbackWire(server={"idle_timeout_s": 30.0})
     wire.talk()
     now = 1000.0
     for _ in range(20):
@@ -366,7 +366,7 @@ def test_a_client_told_another_protocol_gives_up() -> None:
 
 
 def test_everything_may_be_pipelined_before_the_first_answer() -> None:
-    wire = Wire(client={"sasl": None})
+    wire = LoopbackWire(client={"sasl": None})
     wire.client.open_session()
     engine = wire.server
     engine.receive(wire.client.data_to_send())
@@ -382,7 +382,7 @@ def test_links_before_open_are_a_bug_of_the_caller() -> None:
 
 
 def test_calls_on_a_freed_engine_do_nothing() -> None:
-    wire = Wire()
+    wire = LoopbackWire()
     wire.talk()
     wire.server.free()
     wire.server.free()

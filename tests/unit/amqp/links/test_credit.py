@@ -13,11 +13,11 @@ from holdfast.amqp import (
     UsageError,
     uint,
 )
-from tests.unit.amqp.wire import RawPeer, Wire, each, frame, message, only
+from tests.unit.amqp.wire import LoopbackWire, RawPeer, each, frame, message, only
 
 
 def test_credit_bounds_sending() -> None:
-    wire = Wire()
+    wire = LoopbackWire()
     near, far = wire.producer(credit=3)
     assert near.credit == 3
     near.send_many([message()] * 2)
@@ -33,7 +33,7 @@ def test_credit_bounds_sending() -> None:
 
 
 def test_credit_already_known_is_not_reported_again() -> None:
-    wire = Wire()
+    wire = LoopbackWire()
     near, far = wire.producer(credit=10)
     near.send_many([message()] * 5)
     heard, answered = wire.talk()
@@ -44,7 +44,7 @@ def test_credit_already_known_is_not_reported_again() -> None:
 
 
 def test_a_sender_answers_a_drain() -> None:
-    wire = Wire()
+    wire = LoopbackWire()
     near, far = wire.consumer(credit=10)
     near.drain()
     heard, _ = wire.talk()
@@ -63,7 +63,7 @@ def test_a_sender_answers_a_drain() -> None:
 
 
 def test_draining_a_link_without_credit_ends_at_once() -> None:
-    wire = Wire()
+    wire = LoopbackWire()
     near, _ = wire.consumer(credit=0)
     near.drain()
     _, answered = wire.talk()
@@ -71,7 +71,7 @@ def test_draining_a_link_without_credit_ends_at_once() -> None:
 
 
 def test_drain_ends_when_all_credit_is_used() -> None:
-    wire = Wire()
+    wire = LoopbackWire()
     near, far = wire.consumer(credit=2)
     near.drain()
     wire.talk()
@@ -82,7 +82,7 @@ def test_drain_ends_when_all_credit_is_used() -> None:
 
 @pytest.mark.parametrize("piece", [1000, 100_000, 250_000])
 def test_a_drain_ends_when_the_last_message_has_come_to_its_end(piece: int) -> None:
-    wire = Wire()
+    wire = LoopbackWire()
     near, far = wire.consumer(credit=2)
     near.drain()
     wire.talk()
@@ -128,7 +128,7 @@ def test_output_that_the_peer_has_no_window_for_is_counted() -> None:
 
 
 def test_output_comes_in_bounded_pieces() -> None:
-    wire = Wire()
+    wire = LoopbackWire()
     _, far = wire.consumer(credit=1000)
     far.send_many([bytes(10_000)] * 300)
     held = wire.server.pending_output
@@ -138,7 +138,7 @@ def test_output_comes_in_bounded_pieces() -> None:
 
 
 def test_sends_queued_when_the_peer_detaches_do_not_pile_up() -> None:
-    wire = Wire()
+    wire = LoopbackWire()
     for _ in range(5):
         near, far = wire.consumer()
         far.send_many([bytes(1000)] * 20)

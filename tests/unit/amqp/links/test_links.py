@@ -26,7 +26,7 @@ from holdfast.amqp import (
     ulong,
 )
 from tests.unit.amqp.messages.test_codec import values
-from tests.unit.amqp.wire import RawPeer, Wire, each, frame, message, only
+from tests.unit.amqp.wire import LoopbackWire, RawPeer, each, frame, message, only
 
 FILTER = {
     symbol("start"): Described(ulong(0x200), {symbol("event-streams-offset"): symbol("00a1")}),
@@ -35,7 +35,7 @@ FILTER = {
 
 
 def test_the_node_sees_the_whole_source_and_echoes_it() -> None:
-    wire = Wire()
+    wire = LoopbackWire()
     asked = Source(
         address="trades",
         durable=2,
@@ -81,7 +81,7 @@ def test_the_node_sees_the_whole_source_and_echoes_it() -> None:
 
 
 def test_an_answer_states_the_filters_in_force() -> None:
-    wire = Wire()
+    wire = LoopbackWire()
     near = wire.client.open_receiver(Source(address="trades", filter=FILTER))
     heard, _ = wire.talk()
     only(heard, LinkRequested).link.accept(
@@ -95,7 +95,7 @@ def test_an_answer_states_the_filters_in_force() -> None:
 
 @pytest.mark.parametrize("direction", ["open_sender", "open_receiver"])
 def test_a_refused_attach_is_answered_with_a_null_terminus_and_a_closing_detach(direction: str) -> None:
-    wire = Wire()
+    wire = LoopbackWire()
     near = getattr(wire.client, direction)("nowhere")
     heard, _ = wire.talk()
     far = only(heard, LinkRequested).link
@@ -125,7 +125,7 @@ def test_refusal_on_the_wire() -> None:
 
 
 def test_a_redirect_carries_where_to_go() -> None:
-    wire = Wire()
+    wire = LoopbackWire()
     wire.client.open_sender("trades")
     heard, _ = wire.talk()
     where = {"hostname": "node-2", "network-host": "10.0.0.2", "port": uint(5673), "address": "trades"}
@@ -139,7 +139,7 @@ def test_a_redirect_carries_where_to_go() -> None:
 
 
 def test_an_attach_may_be_held_and_answered_later() -> None:
-    wire = Wire()
+    wire = LoopbackWire()
     near = wire.client.open_sender("trades")
     heard, _ = wire.talk()
     far = only(heard, LinkRequested).link
@@ -152,7 +152,7 @@ def test_an_attach_may_be_held_and_answered_later() -> None:
 
 
 def test_a_held_attach_that_the_peer_gives_up_is_reported_and_answered() -> None:
-    wire = Wire()
+    wire = LoopbackWire()
     near = wire.client.open_sender("trades")
     heard, _ = wire.talk()
     far = only(heard, LinkRequested).link
@@ -166,7 +166,7 @@ def test_a_held_attach_that_the_peer_gives_up_is_reported_and_answered() -> None
 
 
 def test_answering_twice_is_a_bug_of_the_caller() -> None:
-    wire = Wire()
+    wire = LoopbackWire()
     _, far = wire.producer()
     with pytest.raises(UsageError):
         far.accept()
@@ -175,7 +175,7 @@ def test_answering_twice_is_a_bug_of_the_caller() -> None:
 
 
 def test_a_coordinator_target_is_visible_and_can_be_refused() -> None:
-    wire = Wire()
+    wire = LoopbackWire()
     near = wire.client.open_sender(Coordinator(("amqp:local-transactions",)))
     heard, _ = wire.talk()
     far = only(heard, LinkRequested).link
@@ -191,7 +191,7 @@ def test_a_coordinator_target_is_visible_and_can_be_refused() -> None:
 
 
 def test_a_coordinator_can_be_accepted_with_the_capabilities_granted() -> None:
-    wire = Wire()
+    wire = LoopbackWire()
     near = wire.client.open_sender(Coordinator(("amqp:local-transactions", "amqp:distributed-transactions")))
     heard, _ = wire.talk()
     only(heard, LinkRequested).link.accept(target=Coordinator(("amqp:local-transactions",)))
@@ -211,7 +211,7 @@ def test_link_capabilities_which_proton_hides_are_read() -> None:
 
 
 def test_an_attach_can_desire_capabilities_which_proton_cannot_say() -> None:
-    wire = Wire()
+    wire = LoopbackWire()
     bound = {"event-streams-partition": symbol("1"), "com.example:level": short(7), "com.example:number": None}
     before = wire.client.open_sender("log", name="before")
     near = wire.client.open_sender("log", name="own", properties=bound, desired_capabilities=["com.example:a", "b"])
@@ -232,7 +232,7 @@ def test_an_attach_can_desire_capabilities_which_proton_cannot_say() -> None:
 
 
 def test_what_was_sent_before_such_an_attach_arrives_before_it() -> None:
-    wire = Wire()
+    wire = LoopbackWire()
     first = wire.client.open_sender("log", name="first")
     only(wire.talk()[0], LinkRequested).link.accept()
     wire.server.events()

@@ -17,13 +17,13 @@ from holdfast.amqp import (
     uint,
     ushort,
 )
-from tests.unit.amqp.wire import RawPeer, Wire, each, frame, message, only
+from tests.unit.amqp.wire import LoopbackWire, RawPeer, each, frame, message, only
 
 
 @pytest.mark.parametrize("closed", [True, False])
 @pytest.mark.parametrize("ender", ["near", "far"])
 def test_close_and_detach_reach_the_other_side_as_such(closed: bool, ender: str) -> None:
-    wire = Wire()
+    wire = LoopbackWire()
     near, far = wire.consumer()
     link = near if ender == "near" else far
     error = Error(errors.DETACH_FORCED, "rebalancing")
@@ -41,7 +41,7 @@ def test_close_and_detach_reach_the_other_side_as_such(closed: bool, ender: str)
 
 
 def test_a_name_can_be_used_again_after_a_detach() -> None:
-    wire = Wire()
+    wire = LoopbackWire()
     for _ in range(3):
         near, far = wire.producer(name="same")
         near.send_many([message()])
@@ -107,7 +107,7 @@ def test_links_per_connection_are_limited() -> None:
 
 
 def test_the_end_of_a_session_ends_its_links_and_only_those() -> None:
-    wire = Wire()
+    wire = LoopbackWire()
     session = wire.client.open_session()
     doomed, _ = wire.producer(session=session)
     kept, kept_far = wire.producer("kept")
@@ -127,7 +127,7 @@ def test_the_end_of_a_session_ends_its_links_and_only_those() -> None:
 
 
 def test_a_server_may_end_a_session_with_an_error() -> None:
-    wire = Wire()
+    wire = LoopbackWire()
     _, far = wire.producer()
     far.session.close(Error(errors.ERRANT_LINK, "go away"))
     _, answered = wire.talk()
@@ -160,7 +160,7 @@ def test_a_peer_without_room_for_our_handles_is_disconnected_instead_of_wedged()
 
 
 def test_late_calls_on_links_of_a_closed_connection_do_nothing() -> None:
-    wire = Wire()
+    wire = LoopbackWire()
     near, far = wire.producer()
     receiving, sending = wire.consumer("other")
     near.send_many([message()] * 3)

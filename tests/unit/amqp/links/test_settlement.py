@@ -26,7 +26,7 @@ from holdfast.amqp import (
     uint,
     ulong,
 )
-from tests.unit.amqp.wire import Wire, each, frame, message, only
+from tests.unit.amqp.wire import LoopbackWire, each, frame, message, only
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ from tests.unit.amqp.wire import Wire, each, frame, message, only
     ],
 )
 def test_every_outcome_reaches_the_sender(state: DeliveryState) -> None:
-    wire = Wire()
+    wire = LoopbackWire()
     near, far = wire.producer()
     near.send_many([message()] * 4)
     heard, _ = wire.talk()
@@ -55,7 +55,7 @@ def test_every_outcome_reaches_the_sender(state: DeliveryState) -> None:
 
 
 def test_a_server_does_not_unpack_what_a_consumer_attaches_to_an_outcome() -> None:
-    wire = Wire()
+    wire = LoopbackWire()
     near, far = wire.consumer()
     far.send_many([message()] * 2)
     _, answered = wire.talk()
@@ -68,7 +68,7 @@ def test_a_server_does_not_unpack_what_a_consumer_attaches_to_an_outcome() -> No
 
 
 def test_thousands_are_settled_in_one_frame() -> None:
-    wire = Wire()
+    wire = LoopbackWire()
     near, far = wire.producer(credit=5000)
     near.send_many([message()] * 5000)
     wire.exchange()
@@ -82,7 +82,7 @@ def test_thousands_are_settled_in_one_frame() -> None:
 
 def test_deliveries_can_be_settled_in_any_order_and_after_a_detach() -> None:
     seed = random.randrange(2**32)
-    wire = Wire()
+    wire = LoopbackWire()
     near, far = wire.producer()
     near.send_many([message()] * 50)
     heard, _ = wire.talk()
@@ -103,7 +103,7 @@ def test_deliveries_can_be_settled_in_any_order_and_after_a_detach() -> None:
 
 
 def test_presettled_messages_need_no_answer() -> None:
-    wire = Wire()
+    wire = LoopbackWire()
     for settled_by, options in ((True, {}), (None, {"snd_settle_mode": 1})):
         near, far = wire.producer(**options)
         assert near.send_many([message()] * 10, settled_by if settled_by else True) is not None
@@ -117,7 +117,7 @@ def test_presettled_messages_need_no_answer() -> None:
 
 
 def test_a_consumer_that_asks_for_settled_sends_gets_them() -> None:
-    wire = Wire()
+    wire = LoopbackWire()
     near, far = wire.consumer(snd_settle_mode=1)
     assert far.presettled
     far.send_many([message()] * 3)
@@ -130,7 +130,7 @@ def test_a_consumer_that_asks_for_settled_sends_gets_them() -> None:
 
 
 def test_settlement_of_an_unknown_delivery_is_ignored() -> None:
-    wire = Wire()
+    wire = LoopbackWire()
     wire.consumer()
     accepted = Described(ulong(0x24), [])
     wire.server.receive(frame(0, 0x15, [True, uint(5), uint(500), True, accepted]))
@@ -140,7 +140,7 @@ def test_settlement_of_an_unknown_delivery_is_ignored() -> None:
 
 
 def test_a_state_that_is_not_final_is_not_an_outcome() -> None:
-    wire = Wire()
+    wire = LoopbackWire()
     _, far = wire.consumer()
     far.send_many([message()])
     wire.talk()
@@ -153,7 +153,7 @@ def test_a_state_that_is_not_final_is_not_an_outcome() -> None:
 
 
 def test_settling_twice_is_noticed() -> None:
-    wire = Wire()
+    wire = LoopbackWire()
     near, far = wire.producer()
     near.send_many([message()])
     heard, _ = wire.talk()

@@ -21,12 +21,12 @@ from holdfast.amqp import (
     uint,
     ulong,
 )
-from tests.unit.amqp.wire import RawPeer, Wire, each, frame, message, only, payloads_of
+from tests.unit.amqp.wire import LoopbackWire, RawPeer, each, frame, message, only, payloads_of
 
 
 @pytest.mark.parametrize("chunk", [None, 1, 7, 1000])
 def test_messages_of_all_sizes_arrive_whole_and_in_order(chunk: int | None) -> None:
-    wire = Wire(server={"max_frame_size": 4096}, chunks=chunk)
+    wire = LoopbackWire(server={"max_frame_size": 4096}, chunks=chunk)
     near, far = wire.producer(credit=1000)
     sizes = [1, 10, 4000, 4070, 4090, 4096, 5000, 20_000] + ([70_000, 300_000] if chunk != 1 else [])
     sent = [bytes([size % 256]) * size for size in sizes]
@@ -46,7 +46,7 @@ def test_messages_of_all_sizes_arrive_whole_and_in_order(chunk: int | None) -> N
 def test_random_traffic_over_random_cuts() -> None:
     seed = random.randrange(2**32)
     rng = random.Random(seed)
-    wire = Wire(server={"max_frame_size": 1000}, client={"max_frame_size": 2000}, chunks=rng)
+    wire = LoopbackWire(server={"max_frame_size": 1000}, client={"max_frame_size": 2000}, chunks=rng)
     up_near, up_far = wire.producer(credit=0)
     down_near, down_far = wire.consumer(credit=0)
     sent: dict[object, list[bytes]] = {up_far: [], down_near: []}
@@ -82,7 +82,7 @@ def test_random_traffic_over_random_cuts() -> None:
 
 
 def test_many_links_in_one_batch_are_grouped_by_link() -> None:
-    wire = Wire()
+    wire = LoopbackWire()
     links = [wire.producer(f"log-{number}") for number in range(5)]
     for round_ in range(3):
         for near, _ in links:
@@ -211,7 +211,7 @@ def test_a_transfer_without_payload_is_an_empty_message() -> None:
 
 
 def test_a_detach_right_behind_transfers_loses_nothing() -> None:
-    wire = Wire()
+    wire = LoopbackWire()
     near, far = wire.producer()
     near.send_many([message(b"%d" % number) for number in range(20)])
     near.close()

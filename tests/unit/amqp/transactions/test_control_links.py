@@ -47,11 +47,11 @@ from tests.unit.amqp.transactions.support import (
     told,
     transfer,
 )
-from tests.unit.amqp.wire import RawPeer, Wire, each, frame, message, only, payloads_of
+from tests.unit.amqp.wire import LoopbackWire, RawPeer, each, frame, message, only, payloads_of
 
 
 def test_a_whole_transaction_between_two_engines() -> None:
-    wire = Wire()
+    wire = LoopbackWire()
     rejected = ("amqp:accepted:list", "amqp:rejected:list")
     near_control = wire.client.open_sender(
         Coordinator((LOCAL_TRANSACTIONS, DISTRIBUTED_TRANSACTIONS)),

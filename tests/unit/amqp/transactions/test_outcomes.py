@@ -38,7 +38,7 @@ from tests.unit.amqp.transactions.support import (
     outcomes,
     state,
 )
-from tests.unit.amqp.wire import RawPeer, Wire, each, frame, message, only
+from tests.unit.amqp.wire import LoopbackWire, RawPeer, each, frame, message, only
 
 INNER = [
     None,
@@ -54,7 +54,7 @@ INNER = [
 
 @pytest.mark.parametrize("outcome", INNER)
 def test_outcomes_inside_a_transaction_reach_our_sender(outcome: Any) -> None:
-    wire = Wire()
+    wire = LoopbackWire()
     near, far = wire.producer()
     near.send_many([message()] * 3, txn_id=TXN)
     heard, _ = wire.talk()
@@ -66,7 +66,7 @@ def test_outcomes_inside_a_transaction_reach_our_sender(outcome: Any) -> None:
 
 
 def test_our_consumer_settles_in_a_transaction_and_the_node_is_told() -> None:
-    wire = Wire()
+    wire = LoopbackWire()
     near, far = wire.consumer()
     far.send_many([message()] * 5)
     _, answered = wire.talk()
@@ -86,9 +86,9 @@ def test_our_consumer_settles_in_a_transaction_and_the_node_is_told() -> None:
     assert far.unsettled == 0
 
 
-def consumer(count: int = 4) -> tuple[Wire, SenderLink]:
+def consumer(count: int = 4) -> tuple[LoopbackWire, SenderLink]:
     """A server's sender with `count` unsettled deliveries, whose receiver is played by hand."""
-    wire = Wire()
+    wire = LoopbackWire()
     _, far = wire.consumer()
     far.send_many([message()] * count)
     wire.talk()
@@ -228,7 +228,7 @@ def test_other_states_under_symbols_come_without_a_state_as_before() -> None:
 
 
 def test_our_own_mistakes_are_told_to_the_caller() -> None:
-    wire = Wire()
+    wire = LoopbackWire()
     near, far = wire.producer()
     near.send_many([message()])
     heard, _ = wire.talk()

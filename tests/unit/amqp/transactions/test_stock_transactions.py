@@ -14,18 +14,18 @@ from proton.reactor import AtLeastOnce, AtMostOnce, Container
 
 from holdfast.amqp import ACCEPTED, RELEASED, Transactional, Value, decode_message, encode_message
 from holdfast.amqp import Message as OurMessage
-from tests.unit.amqp.transactions.tiny_broker import Broker, Connection
+from tests.unit.amqp.transactions.tiny_broker import TinyBroker, TinyConnection
 
 TIMEOUT_S = 90
 
 
 @asynccontextmanager
-async def serving(broker: Broker) -> AsyncIterator[str]:
+async def serving(broker: TinyBroker) -> AsyncIterator[str]:
     loop = asyncio.get_running_loop()
-    connections: list[Connection] = []
+    connections: list[TinyConnection] = []
 
-    def connect() -> Connection:
-        connections.append(Connection(broker))
+    def connect() -> TinyConnection:
+        connections.append(TinyConnection(broker))
         return connections[-1]
 
     server = await loop.create_server(connect, "127.0.0.1", 0)
@@ -135,7 +135,7 @@ class Sending(Program):
 @pytest.mark.parametrize("chunk_bytes", [65536, 1, 11])
 @pytest.mark.parametrize("settled", [False, True])
 async def test_what_is_sent_in_a_transaction_is_kept_when_it_commits(settled: bool, chunk_bytes: int) -> None:
-    broker = Broker(chunk_bytes)
+    broker = TinyBroker(chunk_bytes)
     async with serving(broker) as address:
         program = Sending(address, "cac", settled=settled)
         await asyncio.wait_for(asyncio.to_thread(Container(program).run), TIMEOUT_S)
@@ -148,7 +148,7 @@ async def test_what_is_sent_in_a_transaction_is_kept_when_it_commits(settled: bo
 
 
 async def test_messages_of_many_frames_are_in_their_transaction() -> None:
-    broker = Broker()
+    broker = TinyBroker()
     async with serving(broker) as address:
         program = Sending(address, "c", settled=False, body="x" * 200_000)
         await asyncio.wait_for(asyncio.to_thread(Container(program).run), TIMEOUT_S)
@@ -157,7 +157,7 @@ async def test_messages_of_many_frames_are_in_their_transaction() -> None:
 
 
 async def test_a_refused_commit_is_understood() -> None:
-    broker = Broker(refuse_commits=True)
+    broker = TinyBroker(refuse_commits=True)
     async with serving(broker) as address:
         program = Sending(address, "cc", settled=False)
         await asyncio.wait_for(asyncio.to_thread(Container(program).run), TIMEOUT_S)
@@ -211,7 +211,7 @@ class Reading(Program):
 
 @pytest.mark.parametrize("chunk_bytes", [65536, 1, 11])
 async def test_what_is_accepted_in_an_aborted_transaction_is_given_back_and_comes_again(chunk_bytes: int) -> None:
-    broker = Broker(chunk_bytes, log=[encode_message(OurMessage(Value(name))) for name in "abcd"])
+    broker = TinyBroker(chunk_bytes, log=[encode_message(OurMessage(Value(name))) for name in "abcd"])
     async with serving(broker) as address:
         program = Reading(address, "caa", 2, settles=False)
         await asyncio.wait_for(asyncio.to_thread(Container(program).run), TIMEOUT_S)
@@ -224,7 +224,7 @@ async def test_what_is_accepted_in_an_aborted_transaction_is_given_back_and_come
 
 
 async def test_a_client_that_settles_at_once_says_all_in_one_state() -> None:
-    broker = Broker(log=[encode_message(OurMessage(Value(name))) for name in "abcd"])
+    broker = TinyBroker(log=[encode_message(OurMessage(Value(name))) for name in "abcd"])
     async with serving(broker) as address:
         program = Reading(address, "cc", 2, settles=True)
         await asyncio.wait_for(asyncio.to_thread(Container(program).run), TIMEOUT_S)

@@ -39,13 +39,13 @@ from tests.unit.amqp.transactions.support import (
     told,
     transfer,
 )
-from tests.unit.amqp.wire import RawPeer, Wire, each, frame, message, only, payloads_of
+from tests.unit.amqp.wire import LoopbackWire, RawPeer, each, frame, message, only, payloads_of
 
 
 @pytest.mark.parametrize("settled", [False, True])
 @pytest.mark.parametrize("chunk", [None, 1, 13])
 def test_each_message_comes_with_its_transaction(settled: bool, chunk: int | None) -> None:
-    wire = Wire(server={"max_frame_size": 512}, chunks=chunk)
+    wire = LoopbackWire(server={"max_frame_size": 512}, chunks=chunk)
     near, far = wire.producer()
     sent = [(message(b"%d" % number), (None, TXN, OTHER)[number % 3]) for number in range(12)]
     sent += [(message(b"x" * 3000), TXN), (message(b"y" * 3000), None), (message(b"z"), TXN)]
@@ -62,7 +62,7 @@ def test_each_message_comes_with_its_transaction(settled: bool, chunk: int | Non
 
 
 def test_messages_outside_of_transactions_come_without_a_list() -> None:
-    wire = Wire()
+    wire = LoopbackWire()
     near, _ = wire.producer()
     near.send_many([message()] * 3)
     heard, _ = wire.talk()
@@ -71,7 +71,7 @@ def test_messages_outside_of_transactions_come_without_a_list() -> None:
 
 @pytest.mark.parametrize("settle_mode", [0, 1, 2])
 def test_links_of_every_settle_mode_tell_the_transaction(settle_mode: int) -> None:
-    wire = Wire()
+    wire = LoopbackWire()
     near, _ = wire.producer(snd_settle_mode=settle_mode)
     near.send_many([message()] * 2, txn_id=TXN)
     near.send_many([message()])
@@ -82,7 +82,7 @@ def test_links_of_every_settle_mode_tell_the_transaction(settle_mode: int) -> No
 
 
 def test_every_frame_of_a_message_names_its_transaction() -> None:
-    wire = Wire(server={"max_frame_size": 512})
+    wire = LoopbackWire(server={"max_frame_size": 512})
     near, _ = wire.producer()
     near.send_many([message(b"x" * 3000)], txn_id=TXN)
     said = RawPeer(wire.client).hear()
@@ -235,7 +235,7 @@ def test_a_batch_behind_a_transaction_that_cannot_be_read_is_not_told() -> None:
 
 
 def test_nothing_of_what_comes_settled_is_kept() -> None:
-    wire = Wire()
+    wire = LoopbackWire()
     near, far = wire.producer(snd_settle_mode=1)
     near.send_many([message()] * 20, txn_id=TXN)
     heard, _ = wire.talk()
@@ -259,7 +259,7 @@ def test_what_was_noted_of_a_link_is_not_held_against_the_next() -> None:
 
 
 def test_a_peer_that_asks_for_settled_sends_gets_them_in_a_transaction_too() -> None:
-    wire = Wire()
+    wire = LoopbackWire()
     _, far = wire.consumer(snd_settle_mode=1)
     far.send_many([message()], txn_id=TXN)
     assert far.unsettled == 0
@@ -384,7 +384,7 @@ def test_dispositions_are_looked_at_once_for_a_push(monkeypatch: pytest.MonkeyPa
         return False
 
     monkeypatch.setattr(frame_scanner, "names_transaction", counting)
-    wire = Wire()
+    wire = LoopbackWire()
     _, far = wire.consumer(credit=1000)
     far.send_many([b"m"] * 500)
     wire.exchange()

@@ -33,18 +33,18 @@ CREDIT = 20
 
 
 @dataclass
-class Transaction:
+class TinyTransaction:
     posts: list[bytes] = field(default_factory=list)
     retired: dict[int, SenderLink] = field(default_factory=dict)
 
 
 @dataclass
-class Broker:
+class TinyBroker:
     """What is left when the clients are gone. chunk_bytes: how input is cut."""
 
     chunk_bytes: int = 65536
     log: list[bytes] = field(default_factory=list)
-    transactions: dict[bytes, Transaction] = field(default_factory=dict)
+    transactions: dict[bytes, TinyTransaction] = field(default_factory=dict)
     declared: int = 0
     committed: list[bytes] = field(default_factory=list)
     rolled_back: list[bytes] = field(default_factory=list)
@@ -54,10 +54,10 @@ class Broker:
     closed: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-class Connection(asyncio.Protocol):
+class TinyConnection(asyncio.Protocol):
     """One socket."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: TinyBroker) -> None:
         self.broker = broker
         self.engine = Engine("server", container_id="tiny")
         self.readers: dict[SenderLink, list[bytes]] = {}
@@ -113,7 +113,7 @@ class Connection(asyncio.Protocol):
         if isinstance(said, Declare):
             self.broker.declared += 1
             txn_id = b"txn-%d" % self.broker.declared
-            self.broker.transactions[txn_id] = Transaction()
+            self.broker.transactions[txn_id] = TinyTransaction()
             link.settle([delivery], Declared(txn_id))
             return
         txn = self.broker.transactions.pop(said.txn_id, None)

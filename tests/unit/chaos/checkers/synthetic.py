@@ -39,7 +39,7 @@ NODES = (1, 2, 3)
 SOURCES = ((2, "b:0"), (3, "a:2"))
 
 
-class Story:
+class SyntheticStory:
     """Tells a history call by call."""
 
     def __init__(self) -> None:
@@ -103,8 +103,8 @@ class Story:
         self.history.watermarks.append(WatermarkRow(number, process, 0, **told))
 
 
-def clean() -> Story:
-    story = Story()
+def clean() -> SyntheticStory:
+    story = SyntheticStory()
     story.send("a", 0, 0, ["a:0", "a:1"])
     story.send("b", 0, 0, ["b:0"])
     story.send("a", 1, 0, ["a:2"])
@@ -140,7 +140,7 @@ def clean() -> Story:
 
 
 def register(
-    story: Story, f: str, value: int | None, at_s: float, took_s: float = 0.4, *, name: str = "retention",
+    story: SyntheticStory, f: str, value: int | None, at_s: float, took_s: float = 0.4, *, name: str = "retention",
     outcome: str = OK,
 ) -> None:  # fmt: skip
     number = story.call("operator", "alter" if f == "write" else "describe", outcome, at_s=at_s)
@@ -149,7 +149,7 @@ def register(
     story.history.registers.append(RegisterRow(number, name, f, value, outcome, *times))
 
 
-def _operators(story: Story) -> None:
+def _operators(story: SyntheticStory) -> None:
     register(story, "read", 0, 20.0)
     register(story, "write", 1, 21.0)
     register(story, "read", 1, 22.0)
@@ -164,7 +164,7 @@ def _operators(story: Story) -> None:
     register(story, "read", 2, 21.0, name="leader of 0")
 
 
-def steadily(story: Story, begin_s: float, end_s: float, every_s: float) -> None:
+def steadily(story: SyntheticStory, begin_s: float, end_s: float, every_s: float) -> None:
     """Events to partition 2, each acknowledged after 5 ms."""
     for place in range(round((end_s - begin_s) / every_s)):
         at_s = begin_s + place * every_s
@@ -173,14 +173,14 @@ def steadily(story: Story, begin_s: float, end_s: float, every_s: float) -> None
         story.history.sends.append(SendRow(number, f"s:{number}", 2, "s", None, None, None, OK, None))
 
 
-def _while_a_node_is_down(story: Story) -> None:
+def _while_a_node_is_down(story: SyntheticStory) -> None:
     """Node 3 leads partition 2, before and while node 1 is killed: 350 events each."""
     story.history.leaders.append(LeaderRow(9, 2, 1, 3, 0))
     steadily(story, 1.0, 2.0, 1 / 350)
     steadily(story, 3.0, 4.0, 1 / 350)
 
 
-def _while_zookeeper_fails(story: Story) -> None:
+def _while_zookeeper_fails(story: SyntheticStory) -> None:
     """Its leader is killed; the session of node 1 ends with it, and another one registers the node again."""
     history = story.history
     steadily(story, 11.0, 16.0, 0.1)
@@ -199,7 +199,7 @@ def _while_zookeeper_fails(story: Story) -> None:
     ]
 
 
-def _read_all(story: Story) -> None:
+def _read_all(story: SyntheticStory) -> None:
     for partition, log in story.logs.items():
         story.read("tail", partition, range(len(log)))
         story.read("dirty", partition, range(len(log)), isolation=UNCOMMITTED)
@@ -213,10 +213,10 @@ def _read_all(story: Story) -> None:
 
 # ---------------------------------------------------------------- damages
 
-Damage = Callable[[Story], None]
+Damage = Callable[[SyntheticStory], None]
 
 
-def everywhere(story: Story, partition: int, value: str) -> None:
+def everywhere(story: SyntheticStory, partition: int, value: str) -> None:
     """The value stands at the end of the log, for everybody."""
     history, offset = story.history, len(story.logs[partition])
     story.logs[partition].append(value)
@@ -229,14 +229,16 @@ def everywhere(story: Story, partition: int, value: str) -> None:
     history.replica_dump += [ReplicaDumpRow(node, partition, offset, 2, value, 7) for node in NODES]
 
 
-def gone(story: Story, value: str, *, disks: bool = True, keep: Callable[[ReadRow], bool] = lambda read: False) -> None:
+def gone(
+    story: SyntheticStory, value: str, *, disks: bool = True, keep: Callable[[ReadRow], bool] = lambda read: False
+) -> None:
     history = story.history
     history.reads = [read for read in history.reads if read.msg_id != value or keep(read)]
     if disks:
         history.replica_dump = [row for row in history.replica_dump if row.msg_id != value]
 
 
-def changed(story: Story, table: str, which: Callable[..., bool], **values: object) -> None:
+def changed(story: SyntheticStory, table: str, which: Callable[..., bool], **values: object) -> None:
     rows = story.history.rows(table)
     found = [place for place, row in enumerate(rows) if which(row)]
     assert found, "nothing to damage"
@@ -244,40 +246,40 @@ def changed(story: Story, table: str, which: Callable[..., bool], **values: obje
         rows[place] = rows[place]._replace(**values)
 
 
-def lost(story: Story) -> None:
+def lost(story: SyntheticStory) -> None:
     gone(story, "b:0")
 
 
-def one_node_has_less(story: Story) -> None:
+def one_node_has_less(story: SyntheticStory) -> None:
     story.history.reads = [
         read for read in story.history.reads if (read.reader, read.partition, read.offset) != ("drain-2", 0, 8)
     ]
 
 
-def two_values(story: Story) -> None:
+def two_values(story: SyntheticStory) -> None:
     changed(story, "reads", lambda read: (read.reader, read.msg_id) == ("tail", "b:0"), msg_id="c:0")
 
 
-def twice(story: Story) -> None:
+def twice(story: SyntheticStory) -> None:
     everywhere(story, 0, "b:1")
 
 
-def twice_by_a_transaction(story: Story) -> None:
+def twice_by_a_transaction(story: SyntheticStory) -> None:
     everywhere(story, 1, "t:7")
 
 
-def numbers_swapped(story: Story) -> None:
+def numbers_swapped(story: SyntheticStory) -> None:
     changed(story, "sends", lambda send: send.msg_id == "a:0", seq=1)
     changed(story, "sends", lambda send: send.msg_id == "a:1", seq=0)
 
 
-def old_epoch(story: Story) -> None:
+def old_epoch(story: SyntheticStory) -> None:
     number = story.call("a", "produce", INFO, at_s=2.6)
     story.history.sends.append(SendRow(number, "a:9", 0, "a", 0, 2, None, INFO, None))
     everywhere(story, 0, "a:9")
 
 
-def later_before_earlier(story: Story) -> None:
+def later_before_earlier(story: SyntheticStory) -> None:
     swap = {"b:0": "a:2", "a:2": "b:0"}
     place = {"b:0": 3, "a:2": 2}
     history = story.history
@@ -286,15 +288,15 @@ def later_before_earlier(story: Story) -> None:
     history.sends = [send._replace(offset=place.get(send.msg_id, send.offset)) for send in history.sends]
 
 
-def invented(story: Story) -> None:
+def invented(story: SyntheticStory) -> None:
     everywhere(story, 0, "nobody:0")
 
 
-def bits_flipped(story: Story) -> None:
+def bits_flipped(story: SyntheticStory) -> None:
     changed(story, "reads", lambda read: (read.reader, read.offset) == ("tail", 1), crc_ok=False)
 
 
-def aborted_seen(story: Story) -> None:
+def aborted_seen(story: SyntheticStory) -> None:
     history = story.history
     offset = story.logs[1].index("t:5")
     for reader in ("tail", "drain-1", "drain-2", "drain-3"):
@@ -306,156 +308,156 @@ def aborted_seen(story: Story) -> None:
         history.reads.append(before._replace(msg_id="t:5", offset=offset, pos=before.pos + 1))
 
 
-def passed_over(story: Story) -> None:
+def passed_over(story: SyntheticStory) -> None:
     story.history.reads = [read for read in story.history.reads if (read.reader, read.msg_id) != ("tail", "b:0")]
 
 
-def came_again(story: Story) -> None:
+def came_again(story: SyntheticStory) -> None:
     read = next(read for read in story.history.reads if (read.reader, read.msg_id) == ("tail", "a:3"))
     story.history.reads.append(read._replace(pos=read.pos + 1))
 
 
-def outbid_commits(story: Story) -> None:
+def outbid_commits(story: SyntheticStory) -> None:
     story.commit("m1", 1, 0, 8)
 
 
-def two_owners(story: Story) -> None:
+def two_owners(story: SyntheticStory) -> None:
     story.read("m3", 0, [5, 6], group="g", generation=2)
 
 
-def position_back(story: Story) -> None:
+def position_back(story: SyntheticStory) -> None:
     story.commit("m2", 2, 0, 5)
 
 
-def new_owner_late(story: Story) -> None:
+def new_owner_late(story: SyntheticStory) -> None:
     story.history.reads = [read for read in story.history.reads if (read.reader, read.offset) != ("m2", 4)]
 
 
-def half_a_transaction(story: Story) -> None:
+def half_a_transaction(story: SyntheticStory) -> None:
     gone(story, "t:4", disks=False, keep=lambda read: read.isolation == UNCOMMITTED)
 
 
-def before_its_commit(story: Story) -> None:
+def before_its_commit(story: SyntheticStory) -> None:
     commit = next(op for op in story.history.ops if op.f == "txn-commit")
     story.read("early", 0, [story.logs[0].index("t:0")], at_s=commit.t_inv_ns / S - 0.7)
 
 
-def two_outputs(story: Story) -> None:
+def two_outputs(story: SyntheticStory) -> None:
     story.history.inputs.append(InputRow("t1", "t:3", 0, *SOURCES[0]))
 
 
-def from_the_future(story: Story) -> None:
+def from_the_future(story: SyntheticStory) -> None:
     story.read("early", 0, [story.logs[0].index("a:3")], at_s=1.1)
 
 
-def two_leaders(story: Story) -> None:
+def two_leaders(story: SyntheticStory) -> None:
     story.history.leaders.append(LeaderRow(7, 0, 2, 3, 4 * S))
 
 
-def stale_end(story: Story) -> None:
+def stale_end(story: SyntheticStory) -> None:
     story.ask("another", earliest=0, latest=3, stable=3)
 
 
-def end_falls(story: Story) -> None:
+def end_falls(story: SyntheticStory) -> None:
     changed(story, "watermarks", lambda mark: mark.stable == 5, latest=12)
 
 
-def stable_falls(story: Story) -> None:
+def stable_falls(story: SyntheticStory) -> None:
     changed(story, "watermarks", lambda mark: mark.stable == 5, stable=12)
 
 
-def begin_falls(story: Story) -> None:
+def begin_falls(story: SyntheticStory) -> None:
     changed(story, "watermarks", lambda mark: mark.stable == 5, earliest=4)
 
 
-def replica_differs(story: Story) -> None:
+def replica_differs(story: SyntheticStory) -> None:
     changed(story, "replica_dump", lambda row: (row.node, row.partition, row.offset) == (3, 0, 4), crc=8)
 
 
-def partition_dead(story: Story) -> None:
+def partition_dead(story: SyntheticStory) -> None:
     number = story.call("z", "produce", INFO)
     story.history.sends.append(SendRow(number, "z:0", 5, "z", None, None, None, INFO, None))
     story.call("z", "produce", INFO, at_s=90.0)
 
 
-def never_given(story: Story) -> None:
+def never_given(story: SyntheticStory) -> None:
     gone(story, "b:1", disks=False)
 
 
-def reader_stopped(story: Story) -> None:
+def reader_stopped(story: SyntheticStory) -> None:
     story.history.reads = [read for read in story.history.reads if (read.reader, read.msg_id) != ("tail", "a:3")]
 
 
-def node_died(story: Story) -> None:
+def node_died(story: SyntheticStory) -> None:
     story.history.complaints.append(ComplaintRow(2, S, "it ended by itself with status 1"))
 
 
-def endless(story: Story) -> None:
+def endless(story: SyntheticStory) -> None:
     story.history.ops[0] = story.history.ops[0]._replace(t_end_ns=None)
     story.call("z", "latest", at_s=60.0)
 
 
-def half_seen(story: Story) -> None:
+def half_seen(story: SyntheticStory) -> None:
     story.history.reads = [read for read in story.history.reads if (read.reader, read.msg_id) != ("tail", "t:1")]
 
 
-def not_rewound(story: Story) -> None:
+def not_rewound(story: SyntheticStory) -> None:
     story.history.inputs = [row for row in story.history.inputs if (row.txn, row.source_offset) != ("t3", 2)]
 
 
-def zookeeper_noticed(story: Story) -> None:
+def zookeeper_noticed(story: SyntheticStory) -> None:
     struck = {op.op_id for op in story.history.ops if op.process == "s" and 13 * S < op.t_inv_ns < 16 * S}
     changed(story, "sends", lambda send: send.op_id in struck, outcome=INFO)
     changed(story, "ops", lambda op: op.op_id in struck, type=INFO)
 
 
-def survivors_slow(story: Story) -> None:
+def survivors_slow(story: SyntheticStory) -> None:
     slow = [op.op_id for op in story.history.ops if op.process == "s" and 3 * S <= op.t_inv_ns < 4 * S][::50]
     for number in slow:
         changed(story, "ops", lambda op, number=number: op.op_id == number, t_end_ns=int(4.2 * S))
 
 
-def read_is_old(story: Story) -> None:
+def read_is_old(story: SyntheticStory) -> None:
     register(story, "read", 2, 30.0)
 
 
-def write_is_lost(story: Story) -> None:
+def write_is_lost(story: SyntheticStory) -> None:
     changed(story, "registers", lambda row: (row.f, row.t_inv_ns) == ("read", 22 * S), value=0)
 
 
-def read_from_nowhere(story: Story) -> None:
+def read_from_nowhere(story: SyntheticStory) -> None:
     register(story, "read", 9, 30.0)
 
 
-def refused_and_read(story: Story) -> None:
+def refused_and_read(story: SyntheticStory) -> None:
     changed(story, "registers", lambda row: (row.f, row.value) == ("write", 4), type=FAIL)
 
 
-def read_too_early(story: Story) -> None:
+def read_too_early(story: SyntheticStory) -> None:
     register(story, "read", 4, 26.0)
 
 
-def who_never_led(story: Story) -> None:
+def who_never_led(story: SyntheticStory) -> None:
     register(story, "read", 3, 30.0, name="leader of 0")
 
 
-def named_before_it_led(story: Story) -> None:
+def named_before_it_led(story: SyntheticStory) -> None:
     register(story, "read", 2, 1.0, name="leader of 0")
 
 
-def other_data_registered(story: Story) -> None:
+def other_data_registered(story: SyntheticStory) -> None:
     changed(story, "registrations", lambda row: (row.look, row.node) >= (4, 2) and row.node == 2, token="another")
 
 
-def replaced_session_back(story: Story) -> None:
+def replaced_session_back(story: SyntheticStory) -> None:
     changed(story, "registrations", lambda row: (row.look, row.node) == (5, 1), session=101)
 
 
-def registered_under_two_names(story: Story) -> None:
+def registered_under_two_names(story: SyntheticStory) -> None:
     changed(story, "registrations", lambda row: row.node == 3, token="token-2")
 
 
-def not_registered_again(story: Story) -> None:
+def not_registered_again(story: SyntheticStory) -> None:
     story.history.registrations = [row for row in story.history.registrations if (row.look, row.node) != (5, 3)]
 
 

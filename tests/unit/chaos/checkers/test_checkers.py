@@ -14,7 +14,7 @@ from chaos.checkers.verdict import Result
 from chaos.history import history as histories
 from chaos.history.history import History
 from chaos.history.tables import ADDED_LATER, TABLES, MomentRow, ReplicaDumpRow
-from tests.unit.chaos.checkers.synthetic import DAMAGES, NODES, Damage, Story, clean
+from tests.unit.chaos.checkers.synthetic import DAMAGES, NODES, Damage, SyntheticStory, clean
 
 
 def test_a_clean_history_passes_with_every_checker() -> None:
@@ -43,7 +43,7 @@ def test_each_damage_is_seen_by_the_checker_that_names_it_and_no_other(name: str
     assert verdict.violations >= len(verdict.anomalies) >= 1
 
 
-def written_again(story: Story) -> None:
+def written_again(story: SyntheticStory) -> None:
     """As by a query of Spark whose driver was killed: `t3` writes what `t2` had written, and nobody tells of `t2`."""
     again = {"t:5": "t:7", "t:6": "t:8"}
     history = story.history

@@ -12,10 +12,10 @@ from chaos.checkers.view import View
 from chaos.faults.fault import named
 from chaos.faults.processes import Kill, Pause
 from chaos.history.tables import FaultRow, LeaderRow
-from tests.unit.chaos.checkers.synthetic import S, Story, changed, clean, steadily, survivors_slow
+from tests.unit.chaos.checkers.synthetic import S, SyntheticStory, changed, clean, steadily, survivors_slow
 
 
-def verdict(story: Story) -> Verdict:
+def verdict(story: SyntheticStory) -> Verdict:
     return judge(CHECKERS[0], View(story.history))
 
 
@@ -49,31 +49,31 @@ def test_only_partitions_of_other_nodes_count_before_and_while_the_node_is_down(
     assert all(3 * S <= one.t_inv_ns < 4 * S for one in both.during)
 
 
-def of_the_failed_node(story: Story) -> None:
+def of_the_failed_node(story: SyntheticStory) -> None:
     changed(story, "leaders", lambda row: row.partition == 2, node=1)
 
 
-def with_a_new_leader_meanwhile(story: Story) -> None:
+def with_a_new_leader_meanwhile(story: SyntheticStory) -> None:
     story.history.leaders.append(LeaderRow(9, 2, 2, 2, int(3.5 * S)))
 
 
-def with_nobody_known_to_lead(story: Story) -> None:
+def with_nobody_known_to_lead(story: SyntheticStory) -> None:
     story.history.leaders = [row for row in story.history.leaders if row.partition != 2]
 
 
-def beside_another_fault(story: Story) -> None:
+def beside_another_fault(story: SyntheticStory) -> None:
     story.history.faults.append(FaultRow("1.F6", "F6 any late by 50 ms", "node 2", S, S, 2 * S, int(2.1 * S)))
 
 
-def right_after_another_fault(story: Story) -> None:
+def right_after_another_fault(story: SyntheticStory) -> None:
     story.history.faults.append(FaultRow("0.F6", "F6 any late by 50 ms", "node 2", 0, 0, S // 2, int(0.9 * S)))
 
 
-def right_after_a_new_leader(story: Story) -> None:
+def right_after_a_new_leader(story: SyntheticStory) -> None:
     story.history.leaders.append(LeaderRow(9, 2, 2, 2, int(1.5 * S)))
 
 
-def with_few_calls(story: Story) -> None:
+def with_few_calls(story: SyntheticStory) -> None:
     kept = {op.op_id for op in story.history.ops if op.process != "s" or not 3.1 * S <= op.t_inv_ns < 4 * S}
     story.history.sends = [send for send in story.history.sends if send.op_id in kept]
 
@@ -90,7 +90,7 @@ def with_few_calls(story: Story) -> None:
         with_few_calls,
     ],
 )
-def test_what_says_nothing_of_survivors_is_not_judged(spoil: Callable[[Story], None]) -> None:
+def test_what_says_nothing_of_survivors_is_not_judged(spoil: Callable[[SyntheticStory], None]) -> None:
     story = clean()
     survivors_slow(story)
     assert verdict(story).result is Result.FAILED

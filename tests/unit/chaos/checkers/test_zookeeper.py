@@ -9,7 +9,7 @@ from chaos.checkers.verdict import Result, Verdict
 from chaos.cluster.zookeeper import password_of
 from chaos.history.history import History
 from chaos.history.tables import INFO, OK, FaultRow, SendRow
-from tests.unit.chaos.checkers.synthetic import S, Story, changed, clean, zookeeper_noticed
+from tests.unit.chaos.checkers.synthetic import S, SyntheticStory, changed, clean, zookeeper_noticed
 
 
 def verdict(history: History, name: str) -> Verdict:
@@ -35,7 +35,7 @@ def test_a_wait_while_another_fault_is_felt_too_says_nothing_of_zookeeper() -> N
     assert verdict(story.history, "ZK").result is Result.NODATA
 
 
-def silent(story: Story, after_s: float, before_s: float) -> None:
+def silent(story: SyntheticStory, after_s: float, before_s: float) -> None:
     """Partition 2 acknowledges nothing that was sent between these times."""
     struck = {op.op_id for op in story.history.ops if op.process == "s" and after_s * S < op.t_inv_ns < before_s * S}
     changed(story, "sends", lambda send: send.op_id in struck, outcome=INFO)

@@ -8,14 +8,14 @@ import pytest
 
 from chaos import run as runs
 from chaos.checkers.verdict import Result
-from chaos.cluster.cluster import Cluster
+from chaos.cluster.cluster import ChaosCluster
 from chaos.cluster.nodes import NodeFailed
 from chaos.history.history import History
 from chaos.run import CannotRun, RunPlan, note_stored
 from node.storage import NodeIdentity, Store
 
 
-class Noting(Cluster):
+class Noting(ChaosCluster):
     """Comes as far as to the making of a log."""
 
     beginning = ending = "noted"

@@ -21,7 +21,7 @@ from holdfast.client.consume.zookeeper.partition_locks import (
     share,
 )
 from tests.integration.clusters.cluster import wait_until
-from tests.zookeeper import ZooKeeper, missing
+from tests.zookeeper import LoopbackZooKeeper, missing
 
 MEMBERS = ["ann", "bob", "cleo", "dora", "emil"]
 PARTITIONS = [str(number) for number in range(23)]
@@ -72,8 +72,8 @@ def test_any_name_is_the_name_of_one_node(text: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
-    server = ZooKeeper(tmp_path_factory.mktemp("zookeeper") / "server")
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoopbackZooKeeper]:
+    server = LoopbackZooKeeper(tmp_path_factory.mktemp("zookeeper") / "server")
     server.start()
     yield server
     server.kill()
@@ -83,7 +83,7 @@ Make = Callable[..., PartitionLocks]
 
 
 @pytest.fixture
-def locks(zookeeper: ZooKeeper) -> Iterator[Make]:
+def locks(zookeeper: LoopbackZooKeeper) -> Iterator[Make]:
     """Makes seats of one group that have settled on these partitions."""
     base, made = f"/seats-{uuid.uuid4().hex}", []  # what one test makes with a login, no other one needs
 
@@ -141,7 +141,7 @@ def test_who_had_it_last_goes_on_under_its_epoch_and_nobody_else_does(locks: Mak
 
 
 @needs_zookeeper
-def test_without_the_lock_there_is_no_epoch(locks: Make, zookeeper: ZooKeeper) -> None:
+def test_without_the_lock_there_is_no_epoch(locks: Make, zookeeper: LoopbackZooKeeper) -> None:
     ann, bob = locks("ann", "0", "1"), locks("bob", "0", "1")
     settle(ann, bob)
     (mine,), (others,) = ann.expected(), bob.expected()
@@ -158,7 +158,7 @@ def test_without_the_lock_there_is_no_epoch(locks: Make, zookeeper: ZooKeeper) -
 
 @needs_zookeeper
 def test_a_lock_that_the_partitioner_believes_to_have_is_not_believed(
-    locks: Make, zookeeper: ZooKeeper, monkeypatch: pytest.MonkeyPatch
+    locks: Make, zookeeper: LoopbackZooKeeper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """kazoo takes an acquisition that ran out of time while the connection was away for one that succeeded."""
     holder = locks("holder", "0")
@@ -209,7 +209,7 @@ def test_two_that_both_believe_to_have_the_lock_never_get_the_same_epoch(locks: 
 
 @needs_zookeeper
 @pytest.mark.parametrize("data", [b"", b"7", b'{"format": 2, "epoch": 1}', b'{"format": 1, "epoch": "x"}', b"\xff"])
-def test_a_counter_that_is_none_of_ours_is_not_touched(locks: Make, zookeeper: ZooKeeper, data: bytes) -> None:
+def test_a_counter_that_is_none_of_ours_is_not_touched(locks: Make, zookeeper: LoopbackZooKeeper, data: bytes) -> None:
     ann = locks("ann", "0")
     settle(ann)
     with zookeeper.client() as client:
@@ -229,7 +229,7 @@ def test_the_last_epoch_there_is(locks: Make) -> None:
 
 
 @needs_zookeeper
-def test_with_a_login_nobody_else_may_touch_what_members_write(locks: Make, zookeeper: ZooKeeper) -> None:
+def test_with_a_login_nobody_else_may_touch_what_members_write(locks: Make, zookeeper: LoopbackZooKeeper) -> None:
     ann = locks("ann", "0", login=ZooKeeperLogin(auth="members:secret"))
     settle(ann)
     assert ann.lease("0", None, 0, False) == 1

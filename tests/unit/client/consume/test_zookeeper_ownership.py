@@ -36,7 +36,7 @@ from tests.unit.client.support import members
 from tests.unit.client.support.members import Member, filled
 from tests.unit.client.support.real_cluster import Nodes
 from tests.unit.listener.support.peer import eventually
-from tests.zookeeper import Tls, ZooKeeper, missing
+from tests.zookeeper import LoopbackZooKeeper, Tls, missing
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.skipif(bool(missing()), reason=missing())]
 
@@ -51,17 +51,17 @@ share = functools.partial(members.share, within_s=LONG_S)
 
 
 @pytest.fixture(scope="module")
-def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
-    server = ZooKeeper(tmp_path_factory.mktemp("zookeeper") / "server")
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoopbackZooKeeper]:
+    server = LoopbackZooKeeper(tmp_path_factory.mktemp("zookeeper") / "server")
     server.start()
     yield server
     server.kill()
 
 
 @pytest.fixture
-def own_zookeeper(tmp_path: Path) -> Iterator[ZooKeeper]:
+def own_zookeeper(tmp_path: Path) -> Iterator[LoopbackZooKeeper]:
     """One that the test may do anything to; not started."""
-    server = ZooKeeper(tmp_path / "own-zookeeper")
+    server = LoopbackZooKeeper(tmp_path / "own-zookeeper")
     yield server
     server.kill()
 
@@ -97,7 +97,7 @@ async def everything(count: int, *readers: Member) -> None:
     await eventually(got, LONG_S)
 
 
-async def test_members_share_hand_over_and_go_on(nodes: Nodes, zookeeper: ZooKeeper) -> None:
+async def test_members_share_hand_over_and_go_on(nodes: Nodes, zookeeper: LoopbackZooKeeper) -> None:
     log = await filled(nodes, 4, 100)
     async with member(nodes, log, zookeeper.address) as first:
         await eventually(lambda: first.count == 400, LONG_S)
@@ -117,7 +117,7 @@ async def test_members_share_hand_over_and_go_on(nodes: Nodes, zookeeper: ZooKee
         assert sorted(first.consumer.epochs.values()) == [1, 1, 3, 3]
 
 
-async def test_the_epoch_outlives_members_that_leave(nodes: Nodes, zookeeper: ZooKeeper) -> None:
+async def test_the_epoch_outlives_members_that_leave(nodes: Nodes, zookeeper: LoopbackZooKeeper) -> None:
     """Otherwise one that was replaced, and does not know it yet, could come back after its successor."""
     log = await filled(nodes, 1, 10)
     for epoch in (1, 2):
@@ -134,7 +134,7 @@ async def test_the_epoch_outlives_members_that_leave(nodes: Nodes, zookeeper: Zo
         assert (await admin.describe_group(log, "g"))["partitions"][0]["epoch"] == 2
 
 
-async def test_a_partition_moves_when_its_events_are_worked_off(nodes: Nodes, zookeeper: ZooKeeper) -> None:
+async def test_a_partition_moves_when_its_events_are_worked_off(nodes: Nodes, zookeeper: LoopbackZooKeeper) -> None:
     """A slow program, that commits behind each batch: nothing comes twice although it is asked to hand over."""
     log = await filled(nodes, 2, 10)
     seen: list[tuple[str, int]] = []
@@ -161,7 +161,7 @@ async def test_a_partition_moves_when_its_events_are_worked_off(nodes: Nodes, zo
 
 
 async def test_a_program_that_does_not_end_its_work_is_not_waited_for_for_ever(
-    nodes: Nodes, zookeeper: ZooKeeper, caplog: pytest.LogCaptureFixture
+    nodes: Nodes, zookeeper: LoopbackZooKeeper, caplog: pytest.LogCaptureFixture
 ) -> None:
     log = await filled(nodes, 1, 10)
     ownership = owned(zookeeper.address, hand_over_s=0.5)
@@ -185,7 +185,7 @@ async def test_a_program_that_does_not_end_its_work_is_not_waited_for_for_ever(
 
 
 async def test_a_session_that_was_ended_costs_a_member_its_partitions_and_not_its_membership(
-    nodes: Nodes, zookeeper: ZooKeeper
+    nodes: Nodes, zookeeper: LoopbackZooKeeper
 ) -> None:
     log = await filled(nodes, 4, 50)
     async with member(nodes, log, zookeeper.address) as first, member(nodes, log, zookeeper.address) as second:
@@ -214,7 +214,7 @@ async def test_a_session_that_was_ended_costs_a_member_its_partitions_and_not_it
 
 
 async def test_who_is_cut_off_from_zookeeper_reads_until_it_is_replaced_and_is_told_by_whom(
-    nodes: Nodes, zookeeper: ZooKeeper, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    nodes: Nodes, zookeeper: LoopbackZooKeeper, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     log = await filled(nodes, 4, 50)
     with proxy_server(tmp_path) as proxies:
@@ -248,7 +248,7 @@ async def test_who_is_cut_off_from_zookeeper_reads_until_it_is_replaced_and_is_t
 
 @pytest.mark.slow
 async def test_while_zookeeper_is_away_all_read_on_and_nothing_changes_hands(
-    nodes: Nodes, own_zookeeper: ZooKeeper
+    nodes: Nodes, own_zookeeper: LoopbackZooKeeper
 ) -> None:
     await asyncio.to_thread(own_zookeeper.start)
     log = await filled(nodes, 4, 50)
@@ -277,7 +277,7 @@ async def test_while_zookeeper_is_away_all_read_on_and_nothing_changes_hands(
 
 
 async def test_a_zookeeper_that_hangs_stops_nobody_and_members_are_members_afterwards(
-    nodes: Nodes, own_zookeeper: ZooKeeper
+    nodes: Nodes, own_zookeeper: LoopbackZooKeeper
 ) -> None:
     """Whichever sessions it takes for over when it goes on."""
     await asyncio.to_thread(own_zookeeper.start)
@@ -305,7 +305,9 @@ async def test_a_zookeeper_that_hangs_stops_nobody_and_members_are_members_after
         assert all(now[name] >= epoch for name, epoch in epochs.items())
 
 
-async def test_a_zookeeper_that_lost_its_data_sets_no_epoch_back(nodes: Nodes, own_zookeeper: ZooKeeper) -> None:
+async def test_a_zookeeper_that_lost_its_data_sets_no_epoch_back(
+    nodes: Nodes, own_zookeeper: LoopbackZooKeeper
+) -> None:
     await asyncio.to_thread(own_zookeeper.start)
     log = await filled(nodes, 4, 50)
     async with member(nodes, log, own_zookeeper.address, settings=BRIEF) as one:
@@ -325,7 +327,9 @@ async def test_a_zookeeper_that_lost_its_data_sets_no_epoch_back(nodes: Nodes, o
         await everything(60, one)
 
 
-async def test_members_whose_agreement_is_deleted_under_them_make_another(nodes: Nodes, zookeeper: ZooKeeper) -> None:
+async def test_members_whose_agreement_is_deleted_under_them_make_another(
+    nodes: Nodes, zookeeper: LoopbackZooKeeper
+) -> None:
     log = await filled(nodes, 4, 50)
     async with member(nodes, log, zookeeper.address) as first, member(nodes, log, zookeeper.address) as second:
         await share([first, second], 2, 2)
@@ -349,7 +353,7 @@ async def test_members_whose_agreement_is_deleted_under_them_make_another(nodes:
         await everything(60, first, second)
 
 
-async def test_a_log_that_grows_is_shared_out_anew(nodes: Nodes, zookeeper: ZooKeeper) -> None:
+async def test_a_log_that_grows_is_shared_out_anew(nodes: Nodes, zookeeper: LoopbackZooKeeper) -> None:
     log = await filled(nodes, 2, 10)
     async with member(nodes, log, zookeeper.address) as first, member(nodes, log, zookeeper.address) as second:
         await share([first, second], 1, 1)
@@ -359,7 +363,7 @@ async def test_a_log_that_grows_is_shared_out_anew(nodes: Nodes, zookeeper: ZooK
         assert first.partitions | second.partitions == set("0123")
 
 
-async def test_who_claims_by_hand_is_left_alone_until_it_has_gone(nodes: Nodes, zookeeper: ZooKeeper) -> None:
+async def test_who_claims_by_hand_is_left_alone_until_it_has_gone(nodes: Nodes, zookeeper: LoopbackZooKeeper) -> None:
     log = await filled(nodes, 2, 10)
     async with member(nodes, log, zookeeper.address) as one:
         await share([one], 2)
@@ -372,7 +376,7 @@ async def test_who_claims_by_hand_is_left_alone_until_it_has_gone(nodes: Nodes, 
 
 
 async def test_who_stood_still_hands_nothing_out_before_the_cluster_has_said_whose_it_is(
-    nodes: Nodes, zookeeper: ZooKeeper
+    nodes: Nodes, zookeeper: LoopbackZooKeeper
 ) -> None:
     """The member's loop is blocked; the next thing that it does is to hand out what came before, for another has it."""
     log = await filled(nodes, 1, 100)
@@ -412,7 +416,7 @@ async def test_who_stood_still_hands_nothing_out_before_the_cluster_has_said_who
 
 async def test_over_tls_with_a_login(nodes: Nodes, tmp_path: Path) -> None:
     tls = Tls(tmp_path / "tls")
-    server = ZooKeeper(tmp_path / "zookeeper", tls=tls)
+    server = LoopbackZooKeeper(tmp_path / "zookeeper", tls=tls)
     try:
         await asyncio.to_thread(server.start)
         login = ZooKeeperLogin(
@@ -439,7 +443,7 @@ async def test_a_zookeeper_that_is_not_there_is_told_within_the_time_allowed(nod
         assert "ZooKeeper at 127.0.0.1:1 does not answer" in str(one.error)
 
 
-async def test_a_log_that_is_not_there(nodes: Nodes, zookeeper: ZooKeeper) -> None:
+async def test_a_log_that_is_not_there(nodes: Nodes, zookeeper: LoopbackZooKeeper) -> None:
     async with member(nodes, "no-such-log", zookeeper.address) as one:
         await eventually(lambda: one.error, LONG_S)
         assert isinstance(one.error, NotFoundError)
@@ -466,7 +470,7 @@ async def test_what_cannot_work_is_refused_at_once(arguments: dict[str, Any], co
         ConsumerClient("127.0.0.1:5672", "trades", **given)
 
 
-async def test_the_synchronous_twin(nodes: Nodes, zookeeper: ZooKeeper) -> None:
+async def test_the_synchronous_twin(nodes: Nodes, zookeeper: LoopbackZooKeeper) -> None:
     log = await filled(nodes, 2, 10)
 
     def read() -> dict[str, int]:
@@ -483,7 +487,7 @@ async def test_the_synchronous_twin(nodes: Nodes, zookeeper: ZooKeeper) -> None:
     assert await asyncio.to_thread(read) == {"0": 1, "1": 1}
 
 
-async def test_callbacks_that_fail_keep_nothing_from_others(nodes: Nodes, zookeeper: ZooKeeper) -> None:
+async def test_callbacks_that_fail_keep_nothing_from_others(nodes: Nodes, zookeeper: LoopbackZooKeeper) -> None:
     log = await filled(nodes, 4, 10)
     told: list[BaseException] = []
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: told.append(context["exception"]))
@@ -514,7 +518,7 @@ async def test_callbacks_that_fail_keep_nothing_from_others(nodes: Nodes, zookee
         asyncio.get_running_loop().set_exception_handler(None)
 
 
-async def test_close_within_a_callback_of_a_hand_over(nodes: Nodes, zookeeper: ZooKeeper) -> None:
+async def test_close_within_a_callback_of_a_hand_over(nodes: Nodes, zookeeper: LoopbackZooKeeper) -> None:
     log = await filled(nodes, 4, 10)
     ours = owned(zookeeper.address, hand_over_s=0.1)
 

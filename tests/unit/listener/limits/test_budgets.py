@@ -17,7 +17,7 @@ from node.listener.connection import Connection
 from node.listener.limits.turns import Turns
 from node.listener.outgoing.consumer_groups.owned_partition import OwnedPartition
 from tests.attacks import wire
-from tests.attacks.wire import Wire
+from tests.attacks.wire import RawWire
 from tests.unit.listener.support.consuming import terms
 from tests.unit.listener.support.peer import Peer, eventually, message
 from tests.unit.listener.support.reading import fill, start_at
@@ -128,7 +128,7 @@ async def test_receivers_that_settle_nothing_wait_and_get_all_once_they_do(tmp_p
 
 async def test_refused_links_that_are_never_detached_are_bounded(tmp_path: Path) -> None:
     node = await small(tmp_path, max_links_per_connection=5, held_bytes=16 * 1024 * 1024)
-    async with Wire(node.port) as peer:
+    async with RawWire(node.port) as peer:
         await peer.say(b"".join(wire.attach(f"l{n}", n, "trades") for n in range(50)))
         await peer.until(lambda: False)
         assert peer.seen[wire.CLOSE] == 1

@@ -18,7 +18,7 @@ from node.listener.limits.garbage import (
     Garbage,
 )
 from tests.attacks import wire
-from tests.attacks.wire import Wire
+from tests.attacks.wire import RawWire
 from tests.unit.listener.support.peer import Peer, eventually
 from tests.unit.listener.support.single import SingleNode
 
@@ -70,7 +70,7 @@ async def test_a_connection_is_gone_without_the_collector(tmp_path: Path) -> Non
     gc.collect()
     gc.disable()
     try:
-        async with Peer(node.port), Wire(node.port):
+        async with Peer(node.port), RawWire(node.port):
             await eventually(lambda: node.listener.counters.connections_open == 2)
             seen = [weakref.ref(one) for one in node.listener._connections]
             seen += [weakref.ref(one.engine) for one in node.listener._connections]  # type: ignore[misc]
@@ -93,7 +93,7 @@ async def test_a_connection_with_many_links_is_freed_in_several_turns(
 
     node = await SingleNode(tmp_path).start()
     await node.create("trades")
-    async with Wire(node.port) as raw:
+    async with RawWire(node.port) as raw:
         await raw.say(b"".join(wire.attach(f"l{n}", n, "trades") for n in range(3 * DROPPED_A_TURN)))
         await raw.until(lambda: raw.seen[wire.ATTACH] == 3 * DROPPED_A_TURN)
         monkeypatch.setattr(Engine, "free_some", counted)

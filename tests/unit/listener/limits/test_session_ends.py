@@ -15,7 +15,7 @@ from node.listener.limits import turns
 from node.listener.limits.event_queue import DROPPED_A_TURN
 from node.partition.consumer_groups.group_state import End
 from tests.attacks import wire
-from tests.attacks.wire import Wire
+from tests.attacks.wire import RawWire
 from tests.unit.listener.support.peer import eventually
 from tests.unit.listener.support.single import SingleNode
 
@@ -25,7 +25,7 @@ ENDS = frame(0, performative(wire.END, []))
 BEGINS = frame(0, performative(wire.BEGIN, [None, uint(0), uint(1000), uint(1000)]))
 
 
-async def with_many_links(node: SingleNode, raw: Wire) -> Connection:
+async def with_many_links(node: SingleNode, raw: RawWire) -> Connection:
     await raw.say(b"".join(wire.attach(f"of-old-{number}", number, "trades") for number in range(LINKS)))
     await raw.until(lambda: raw.seen[wire.ATTACH] == LINKS)
     (connection,) = node.listener._connections
@@ -52,7 +52,7 @@ async def test_links_of_a_session_that_ends_are_let_go_some_in_a_turn_and_before
     node: SingleNode,
 ) -> None:
     left = [LINKS]
-    async with Wire(node.port) as raw:
+    async with RawWire(node.port) as raw:
         connection = await with_many_links(node, raw)
         await raw.say(ENDS + BEGINS + wire.attach("comes behind", 0, "trades"))
 
@@ -70,7 +70,7 @@ async def test_links_of_a_session_that_ends_are_let_go_some_in_a_turn_and_before
 
 @pytest.mark.usefixtures("one_piece_a_turn")
 async def test_a_connection_that_is_lost_meanwhile_takes_the_rest_along(node: SingleNode) -> None:
-    async with Wire(node.port) as raw:
+    async with RawWire(node.port) as raw:
         connection = await with_many_links(node, raw)
         await raw.say(ENDS)
         await turn_by_turn(lambda: len(connection.endpoints) < LINKS)

@@ -11,7 +11,7 @@ from cluster.raft import OutgoingMessage, RaftMessage, RaftOptions
 from cluster.raft.multiraft import Send
 from cluster.raft.quiescence.node_heartbeats import DIFFERENCES, UNLIKE, NodeHeartbeats
 from cluster.raft.raft_pb2 import NodeHeartbeat, NodeHeartbeatReply
-from tests.unit.raft.cluster import ListMachine, Stage
+from tests.unit.raft.cluster import ListMachine, RaftStage
 
 OPTIONS = RaftOptions()
 PERIOD_S = OPTIONS.heartbeat_s
@@ -337,9 +337,9 @@ def test_a_node_that_stood_still_hears_before_it_blames(a: Node) -> None:
 # ---- whole nodes
 
 
-def stage_of_pairs(options: RaftOptions = OPTIONS) -> Stage:
+def stage_of_pairs(options: RaftOptions = OPTIONS) -> RaftStage:
     """Three nodes, and each leads groups in which both others rest."""
-    stage = Stage(options=options)
+    stage = RaftStage(options=options)
     stage.elect(1)
     for group in range(100, 109):
         for node in stage.ids:
@@ -349,15 +349,15 @@ def stage_of_pairs(options: RaftOptions = OPTIONS) -> Stage:
     return stage
 
 
-def are_quiet(stage: Stage) -> bool:
+def are_quiet(stage: RaftStage) -> bool:
     return all(group.is_quiet for multiraft in stage.multirafts.values() for group in multiraft.groups.values())
 
 
-def leaders(stage: Stage) -> set[int | None]:
+def leaders(stage: RaftStage) -> set[int | None]:
     return {group.leader for group in stage.multirafts[1].groups.values()}
 
 
-def terms(stage: Stage) -> list[int]:
+def terms(stage: RaftStage) -> list[int]:
     return [group.term for multiraft in stage.multirafts.values() for group in multiraft.groups.values()]
 
 

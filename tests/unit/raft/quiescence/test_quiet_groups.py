@@ -10,7 +10,7 @@ import pytest
 
 from cluster.raft import NotLeader, RaftMessage, RaftOptions
 from cluster.raft.quiescence.node_heartbeats import DIFFERENCES, NODE_MESSAGES, UNANSWERED
-from tests.unit.raft.cluster import GROUP, ListMachine, Stage
+from tests.unit.raft.cluster import GROUP, ListMachine, RaftStage
 
 IDLE_S = 2.5
 """Until an idle group has been asked, and rests."""
@@ -19,8 +19,8 @@ LED_AGAIN_S = 2 * OPTIONS.election_max_s
 OTHERS = range(100, 120)
 
 
-def quiet_stage(options: RaftOptions | None = None) -> Stage:
-    stage = Stage(options=options)
+def quiet_stage(options: RaftOptions | None = None) -> RaftStage:
+    stage = RaftStage(options=options)
     stage.elect(1)
     stage.propose(1, "a")
     stage.run(IDLE_S)
@@ -28,11 +28,11 @@ def quiet_stage(options: RaftOptions | None = None) -> Stage:
     return stage
 
 
-def of_groups(stage: Stage) -> Iterator[tuple[int, int, RaftMessage]]:
+def of_groups(stage: RaftStage) -> Iterator[tuple[int, int, RaftMessage]]:
     return (sent for sent in stage.sent if sent[2].group != NODE_MESSAGES)
 
 
-def is_served(stage: Stage, *nodes: int) -> bool:
+def is_served(stage: RaftStage, *nodes: int) -> bool:
     """One of them leads, and all of them know."""
     leaders = {stage.group(node).leader for node in nodes}
     return len(leaders) == 1 and leaders <= set(nodes) and any(stage.group(node).ready for node in nodes)
@@ -189,9 +189,9 @@ def test_what_was_asked_to_be_trimmed_goes_when_an_absent_member_is_given_up() -
 
 
 @pytest.fixture
-def many() -> Stage:
+def many() -> RaftStage:
     """Beside GROUP, which node 1 leads, a few that all lie on the same nodes and are led by any of them."""
-    stage = Stage()
+    stage = RaftStage()
     stage.elect(1)
     for group in OTHERS:
         for node in stage.ids:
@@ -201,12 +201,12 @@ def many() -> Stage:
     return stage
 
 
-def led(stage: Stage) -> dict[int, tuple[int, int | None]]:
+def led(stage: RaftStage) -> dict[int, tuple[int, int | None]]:
     groups = stage.multirafts[2].groups
     return {number: (groups[number].term, groups[number].leader) for number in OTHERS}
 
 
-def test_a_stuck_replica_loses_its_leadership_although_its_node_lives(many: Stage) -> None:
+def test_a_stuck_replica_loses_its_leadership_although_its_node_lives(many: RaftStage) -> None:
     many.may_quarantine = True
     before = led(many)
     many.multirafts[1].quarantine(GROUP, "a test says so")
@@ -214,7 +214,7 @@ def test_a_stuck_replica_loses_its_leadership_although_its_node_lives(many: Stag
     assert led(many) == before, "the other groups of the node notice nothing"
 
 
-def test_it_loses_it_too_when_nobody_hears_that_it_is_stuck(many: Stage) -> None:
+def test_it_loses_it_too_when_nobody_hears_that_it_is_stuck(many: RaftStage) -> None:
     many.may_quarantine = True
     before = led(many)
     many.cut |= {(1, 2), (1, 3)}
@@ -228,7 +228,7 @@ def test_it_loses_it_too_when_nobody_hears_that_it_is_stuck(many: Stage) -> None
     assert all(many.multirafts[node].groups[group].is_quiet for node in (1, 2, 3) for group in OTHERS)
 
 
-def test_one_busy_group_wakes_no_other(many: Stage) -> None:
+def test_one_busy_group_wakes_no_other(many: RaftStage) -> None:
     for round_number in range(50):
         many.propose(1, str(round_number))
         many.run(0.1)
@@ -238,7 +238,7 @@ def test_one_busy_group_wakes_no_other(many: Stage) -> None:
     assert {message.group for _, _, message in of_groups(many)} == {GROUP}
 
 
-def test_a_node_that_goes_takes_no_group_with_it(many: Stage) -> None:
+def test_a_node_that_goes_takes_no_group_with_it(many: RaftStage) -> None:
     many.stop(2, noticed=False)
 
     def all_led() -> bool:
@@ -248,7 +248,7 @@ def test_a_node_that_goes_takes_no_group_with_it(many: Stage) -> None:
     many.until(all_led, seconds=LED_AGAIN_S)
 
 
-def test_a_node_that_stood_still_for_a_moment_costs_no_messages_of_groups(many: Stage) -> None:
+def test_a_node_that_stood_still_for_a_moment_costs_no_messages_of_groups(many: RaftStage) -> None:
     before = led(many)
     many.sent.clear()
     for _ in range(3):
@@ -325,7 +325,7 @@ def test_heartbeats_of_the_past_keep_no_leader_alive() -> None:
         stage.run(0.05)
 
 
-def test_a_lost_order_to_campaign_leaves_nobody_without_a_leader(many: Stage) -> None:
+def test_a_lost_order_to_campaign_leaves_nobody_without_a_leader(many: RaftStage) -> None:
     """Its leader has told it something, so it rests no more; and all the others do."""
     many.cut |= {(1, 2)}
     many.group(1).transfer(2)
@@ -338,7 +338,7 @@ def test_a_lost_order_to_campaign_leaves_nobody_without_a_leader(many: Stage) ->
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_lost_messages_leave_nobody_asleep_under_nobody(many: Stage, seed: int) -> None:
+def test_lost_messages_leave_nobody_asleep_under_nobody(many: RaftStage, seed: int) -> None:
     """Links fail at random for a while, under a few proposals; then everything is led, and falls silent again."""
     randomness = random.Random(seed)
     pairs = [(a, b) for a in many.ids for b in many.ids if a != b]

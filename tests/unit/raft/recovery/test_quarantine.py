@@ -13,7 +13,7 @@ from cluster.raft.log.keys import CHECK, HARD, LAYOUT, group_prefix
 from cluster.raft.replication.messages import Stamp
 from cluster.raft.replication.wire_ranges import MAX_TERM
 from tests.simulation.world.disk import SimBatch, SimDisk
-from tests.unit.raft.cluster import GROUP, HandClock, ListMachine, Stage
+from tests.unit.raft.cluster import GROUP, HandClock, ListMachine, RaftStage
 
 OTHER = GROUP + 1
 
@@ -107,7 +107,7 @@ def test_a_group_that_breaks_in_a_turn_writes_nothing_of_it_and_the_others_write
 
 
 def test_what_it_meant_to_say_in_that_turn_is_not_said() -> None:
-    stage = Stage()
+    stage = RaftStage()
     stage.elect(1)
     stage.run(0.05)
     stage.may_quarantine = True
@@ -152,7 +152,7 @@ def test_what_the_disk_does_is_no_fault_of_a_group() -> None:
 
 def test_a_replica_that_was_given_up_begins_anew_without_a_vote() -> None:
     """Also if the process dies right after: that it lacks a memory is in the batch in which that goes."""
-    stage = Stage()
+    stage = RaftStage()
     stage.elect(1)
     stage.propose(1, "a", "b")
     stage.run(0.1)

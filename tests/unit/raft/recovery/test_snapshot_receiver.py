@@ -8,7 +8,7 @@ import pytest
 
 from cluster.raft import FetchReply, RaftMessage, RaftOptions, Unknown, erase_group
 from tests.simulation.world.disk import SimBatch
-from tests.unit.raft.cluster import GROUP, Stage
+from tests.unit.raft.cluster import GROUP, RaftStage
 
 SMALL = RaftOptions(fetch_bytes=300, trim_wait_s=0.5, fetch_lease_s=2.0, fetch_retry_s=0.1, fetch_timeout_s=0.1)
 ENTRIES = 60
@@ -18,16 +18,16 @@ def words(count: int, start: int = 0) -> list[str]:
     return [f"event {number:06d} " + "x" * 30 for number in range(start, start + count)]
 
 
-def trimmed(stage: Stage, keep: int) -> None:
+def trimmed(stage: RaftStage, keep: int) -> None:
     for node in list(stage.multirafts):
         group = stage.group(node)
         group.trim(group.applied_index - keep)
     stage.run(0.05)
 
 
-def left_behind(keep: int = 20, options: RaftOptions = SMALL) -> Stage:
+def left_behind(keep: int = 20, options: RaftOptions = SMALL) -> RaftStage:
     """Node 3 was away while the others went on and trimmed."""
-    stage = Stage(options=options)
+    stage = RaftStage(options=options)
     stage.elect(1)
     stage.propose(1, "early")
     stage.run(0.05)
@@ -39,12 +39,12 @@ def left_behind(keep: int = 20, options: RaftOptions = SMALL) -> Stage:
     return stage
 
 
-def is_whole(stage: Stage, node: int = 3) -> bool:
+def is_whole(stage: RaftStage, node: int = 3) -> bool:
     group, leader = stage.group(node), stage.group(1)
     return group.applied_index == leader.applied_index and stage.machines[node].applied == stage.machines[1].applied
 
 
-def check_whole(stage: Stage) -> None:
+def check_whole(stage: RaftStage) -> None:
     assert is_whole(stage)
     group, leader = stage.group(3), stage.group(1)
     for index in range(max(group.first_index, leader.first_index), leader.last_index + 1):
@@ -221,7 +221,7 @@ def test_it_takes_no_more_than_its_share_of_bytes() -> None:
 
 def test_a_log_that_conflicts_below_the_base_is_replaced() -> None:
     """Node 1 led alone and kept what nobody else has; meanwhile the others trimmed far beyond it."""
-    stage = Stage(options=SMALL)
+    stage = RaftStage(options=SMALL)
     stage.elect(1)
     stage.run(0.05)
     stage.isolate(1)
@@ -244,7 +244,7 @@ def test_a_log_that_conflicts_below_the_base_is_replaced() -> None:
 def test_what_a_log_holds_beyond_the_snapshot_is_not_forgotten() -> None:
     """Node 3 has acknowledged more than the leader has committed, and does not know that any of it is committed. A
     leader that takes it for one that is behind must not make it forget what may be counted on."""
-    stage = Stage(options=replace(SMALL, quorum_check_s=60.0))
+    stage = RaftStage(options=replace(SMALL, quorum_check_s=60.0))
     stage.elect(1)
     stage.run(0.05)
     known = stage.group(3).commit_index

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from cluster.raft import Committed, RaftOptions
-from tests.unit.raft.cluster import Stage
+from tests.unit.raft.cluster import RaftStage
 
 
-def led_by_one(nodes: int = 3, **kwargs: object) -> Stage:
-    stage = Stage(nodes, **kwargs)
+def led_by_one(nodes: int = 3, **kwargs: object) -> RaftStage:
+    stage = RaftStage(nodes, **kwargs)
     stage.elect(1)
     stage.run(0.05)
     return stage
@@ -144,7 +144,7 @@ def test_leadership_is_not_handed_to_it() -> None:
 
 
 def test_members_of_a_new_group_that_nobody_remembers_may_vote() -> None:
-    stage = Stage()
+    stage = RaftStage()
     for node in stage.ids:
         stage.wipe(node)
     stage.run(2.0)

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from cluster.raft import RaftOptions
-from tests.unit.raft.cluster import Stage, kinds
+from tests.unit.raft.cluster import RaftStage, kinds
 
 
-def led_by_one() -> Stage:
-    stage = Stage(options=RaftOptions(eager_appends=True))
+def led_by_one() -> RaftStage:
+    stage = RaftStage(options=RaftOptions(eager_appends=True))
     stage.elect(1)
     stage.run(0.05)
     return stage

@@ -21,7 +21,7 @@ from cluster.raft.replication.wire_ranges import (
 )
 from cluster.rpc import rpc_pb2
 from cluster.rpc.wire_ranges import RPC_RANGES, OutOfRange, parsed
-from tests.unit.raft.cluster import GROUP, Stage
+from tests.unit.raft.cluster import GROUP, RaftStage
 
 STAMP = Stamp(GROUP, 1)
 BEYOND = (1 << 64) - 1
@@ -38,14 +38,14 @@ def test_every_integer_of_every_message_has_a_range() -> None:
     assert integers_of(metadata_pb2) == set(METADATA_RANGES)
 
 
-def led_by_one(nodes: int = 3) -> Stage:
-    stage = Stage(nodes)
+def led_by_one(nodes: int = 3) -> RaftStage:
+    stage = RaftStage(nodes)
     stage.elect(1)
     stage.run(0.05)
     return stage
 
 
-def goes_on(stage: Stage) -> None:
+def goes_on(stage: RaftStage) -> None:
     """The group has the leader that it had, and takes events."""
     outcomes = stage.propose(1, "goes on")
     stage.run(0.1)

@@ -11,7 +11,7 @@ from cluster.rpc import options
 from node.partition.api import Appended, Failed
 from tests.batches import batch_of
 from tests.ports import free_port
-from tests.unit.rpc.support import SOON_S, MemoryPartition, TestNode, Wire, cluster_of, until
+from tests.unit.rpc.support import SOON_S, CutWire, MemoryPartition, TestNode, cluster_of, until
 
 GROUP = 17
 
@@ -190,7 +190,7 @@ async def test_what_never_left_was_certainly_not_appended() -> None:
 async def test_a_black_hole_ends_the_wait_within_seconds_and_the_next_append_finds_a_way() -> None:
     ports = {1: free_port(), 2: free_port()}
     addresses = {node: f"127.0.0.1:{port}" for node, port in ports.items()}
-    async with Wire(ports[2]) as wire:
+    async with CutWire(ports[2]) as wire:
         first, second = TestNode(1, addresses, dial={2: f"127.0.0.1:{wire.port}"}), TestNode(2, addresses)
         second.groups[GROUP] = MemoryPartition()
         await first.network.start()
@@ -281,7 +281,7 @@ async def test_stopping_answers_everything() -> None:
 async def test_a_new_address_is_used_from_then_on_and_the_old_connection_is_given_up() -> None:
     ports = {1: free_port(), 2: free_port()}
     addresses = {node: f"127.0.0.1:{port}" for node, port in ports.items()}
-    async with Wire(ports[2]) as wire:
+    async with CutWire(ports[2]) as wire:
         first, second = TestNode(1, addresses), TestNode(2, addresses)
         partition = second.groups[GROUP] = MemoryPartition()
         await first.network.start()

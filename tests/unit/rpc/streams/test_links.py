@@ -20,7 +20,7 @@ from cluster.rpc.handshake import hello_to
 from cluster.rpc.refusals import WHY
 from cluster.rpc.streams.frames import FRAME_HELLO, FRAME_MESSAGES, submessage
 from tests.ports import free_port
-from tests.unit.rpc.support import SOON_S, TestNode, Wire, cluster_of, notice_no_silence, stream_to, until
+from tests.unit.rpc.support import SOON_S, CutWire, TestNode, cluster_of, notice_no_silence, stream_to, until
 
 ROOT = Path(__file__).resolve().parents[4]
 
@@ -175,7 +175,7 @@ async def test_a_black_hole_is_noticed_by_both_sides_and_healed(frozen: str) -> 
     """Connections stay open and carry nothing, in one of the two streams or in both."""
     ports = {1: free_port(), 2: free_port()}
     addresses = {node: f"127.0.0.1:{port}" for node, port in ports.items()}
-    async with Wire(ports[2]) as to_second, Wire(ports[1]) as to_first:
+    async with CutWire(ports[2]) as to_second, CutWire(ports[1]) as to_first:
         first = TestNode(1, addresses, dial={2: f"127.0.0.1:{to_second.port}"})
         second = TestNode(2, addresses, dial={1: f"127.0.0.1:{to_first.port}"})
         await first.network.start()
@@ -238,7 +238,7 @@ async def test_a_peer_that_takes_nothing_is_dropped_when_the_backlog_is_full(mon
     notice_no_silence(monkeypatch)  # the backlog must be what notices
     ports = {1: free_port(), 2: free_port()}
     addresses = {node: f"127.0.0.1:{port}" for node, port in ports.items()}
-    async with Wire(ports[2]) as wire:
+    async with CutWire(ports[2]) as wire:
         first, second = TestNode(1, addresses, dial={2: f"127.0.0.1:{wire.port}"}), TestNode(2, addresses)
         await first.network.start()
         await second.network.start()
