@@ -56,7 +56,7 @@ class PlacedBatch(Protocol):
         ...
 
 
-class Batch(Protocol):
+class SealedBatch(Protocol):
     """The records of one append, sealed: they are passed on without a look at them."""
 
     @property
@@ -138,7 +138,7 @@ class PartitionTypes(Protocol):
     @property
     def Failed(self) -> type: ...  # (kind, retriable, detail, leader, known, entry)
     @property
-    def record_batch(self) -> Callable[[bytes], Batch]: ...  # raises ValueError
+    def record_batch(self) -> Callable[[bytes], SealedBatch]: ...  # raises ValueError
     @property
     def ProducerRequest(self) -> type: ...  # (producer_id, epoch, last_sequence)
     @property
@@ -206,7 +206,7 @@ class PeerClient(Protocol):
     node: int
 
     def append(
-        self, group: int, batch: Batch, done: Callable[[Any], None], begins: tuple[int, int] | None = None
+        self, group: int, batch: SealedBatch, done: Callable[[Any], None], begins: tuple[int, int] | None = None
     ) -> None:
         """Like a partition's own `append`; pipelined, many requests may be unanswered. `done` may be called at once."""
         ...

@@ -23,7 +23,7 @@ import grpc
 
 from cluster.rpc import options
 from cluster.rpc import rpc_pb2 as pb
-from cluster.rpc.api import Batch, PartitionTypes
+from cluster.rpc.api import PartitionTypes, SealedBatch
 from cluster.rpc.calls.methods import EOF, append_call
 from cluster.rpc.calls.producer_codec import failed
 from cluster.rpc.streams.frames import APPEND_FRAME_REQUESTS, APPEND_REQUEST_BATCH, PartQueue, prefix
@@ -68,7 +68,7 @@ class AppendStream:
         self._call = append_call(channel)(metadata=metadata)
         self._task = asyncio.get_running_loop().create_task(self._run(), name=f"append-{node}-{group}")
 
-    def append(self, batch: Batch, done: Done, begins: tuple[int, int] | None = None) -> None:
+    def append(self, batch: SealedBatch, done: Done, begins: tuple[int, int] | None = None) -> None:
         if self._refusal is not None:
             done(self._refusal)
             return
@@ -83,7 +83,7 @@ class AppendStream:
         self._push(batch, begins)
         self._woken.set()
 
-    def _push(self, batch: Batch, begins: tuple[int, int] | None) -> None:
+    def _push(self, batch: SealedBatch, begins: tuple[int, int] | None) -> None:
         """The records are not copied: the queue holds what the link holds."""
         begins_for, timeout_ms = begins or (0, 0)
         request = pb.AppendRequest(id=self._last_id, begins_for=begins_for, timeout_ms=timeout_ms)

@@ -17,7 +17,7 @@ import grpc
 from cluster.raft import FetchReply, FetchRequest
 from cluster.rpc import options
 from cluster.rpc import rpc_pb2 as pb
-from cluster.rpc.api import Batch, GroupUnknown, NotLeaderHere, PartitionTypes, Unavailable
+from cluster.rpc.api import GroupUnknown, NotLeaderHere, PartitionTypes, SealedBatch, Unavailable
 from cluster.rpc.callers import Callers
 from cluster.rpc.calls.append_stream import AppendStream
 from cluster.rpc.calls.methods import (
@@ -84,7 +84,7 @@ class GrpcPeerClient:
         return ((METADATA_KEY, self._hello().SerializeToString()),)
 
     def append(
-        self, group: int, batch: Batch, done: Callable[[Any], None], begins: tuple[int, int] | None = None
+        self, group: int, batch: SealedBatch, done: Callable[[Any], None], begins: tuple[int, int] | None = None
     ) -> None:
         stream = self._appends.get(group)
         if stream is None or stream.closed:

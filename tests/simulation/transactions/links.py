@@ -209,7 +209,7 @@ class LinkReader:
                 raise Violation(f"group {judge.group_id}: a {self.KIND} reader was never given {offset}")
 
 
-class BatchReader(LinkReader):
+class LinkBatchReader(LinkReader):
     KIND = "batch"
     WHOLE = True
 
@@ -263,7 +263,7 @@ class LinkLoad(TransactionalLoad):
         for partition in log.partitions:
             if partition.group in added:
                 judge = added[partition.group]
-                for kind in (BatchReader, FilteredReader):
+                for kind in (LinkBatchReader, FilteredReader):
                     self._links.append(kind(self._schedule, judge, log.name, partition.name))
 
     def _keep_looking(self) -> None:

@@ -94,7 +94,7 @@ class OlderCopies:
         led = leader.multiraft.groups[group.group_id]
         return led.term == group.term == image.terms.get(group.group_id)
 
-    def _could_win(self, node: SimNode, led: Group, last: int) -> bool:
+    def _could_win(self, node: SimNode, led: RaftGroup, last: int) -> bool:
         """Enough members might vote for a log that ends there."""
         others = [self._schedule.nodes[member] for member in led.members if member != node.id]
         longer = sum(one.is_running and one.multiraft.groups[led.group_id].log_store.written > last for one in others)
