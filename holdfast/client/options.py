@@ -100,6 +100,11 @@ class ProducerOptions:
     commit_answer: CommitAnswer = "visible"  # what `commit` of a transaction waits for
     network: NetworkOptions = field(default_factory=NetworkOptions)
 
+    @property
+    def names_producers(self) -> bool:
+        """The program said who the producer of some partition is: Event Hubs' rules hold, and events have no keys."""
+        return bool(self.partition_options)
+
     def check(self) -> None:
         if self.route_by not in ("client", "node"):
             raise ConfigurationError(f"route_by is 'client' or 'node', not {self.route_by!r}")
@@ -137,8 +142,8 @@ class ProducerOptions:
     def _check_idempotence(self) -> None:
         if self.idempotent and self.route_by == "node":
             raise ConfigurationError(
-                "idempotent publishing is to partitions that the program names; the node cannot choose them",
-                advice="leave route_by at 'client', and give each event its partition",
+                "an idempotent producer numbers the events of each partition, so the node cannot choose the partition",
+                advice="leave route_by at 'client'",
             )
         if self.partition_options and not self.idempotent:
             raise ConfigurationError(

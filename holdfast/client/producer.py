@@ -7,8 +7,7 @@ Rules never broken:
    the next `flush`, once, and by each `send` before that (see `failures`);
  - memory is bounded: `send` waits when the buffer is full, `send_nowait` raises;
  - events of one key stay in order (see `partition_sender`); delivery is at least once: copies after a failover are
-   counted. With `idempotent=True` there are none (see `partition_publisher.py`), and every event needs its partition
-   named.
+   counted. With `idempotent=True` there are none (see `partition_publisher.py`).
 Rejected: a thread of its own with a lock per event.
 
 Events with a key go to the partition that the node itself would choose (`holdfast.amqp.partition_key`), over a link
@@ -293,7 +292,9 @@ class ProducerClient:
         self._intake.check_place(key, partition)
         if partition is not None:
             self._accumulator.routes.check_partition(partition)
-        return EventBatch(partition, key, max_bytes=most, numbered=self.options.idempotent)
+        return EventBatch(
+            partition, key, max_bytes=most, numbered=self.options.idempotent, takes_keys=self._intake.takes_keys
+        )
 
     async def send_batch(
         self,
@@ -309,25 +310,32 @@ class ProducerClient:
         """
         self._check_takes()
         partition, key = place_of(batch, partition, key, numbered=self.options.idempotent)
-        self._intake.check_place(key, partition)
+        if not isinstance(batch, EventBatch):
+            batch = list(batch)
+        self._intake.check_places(() if isinstance(batch, EventBatch) else batch, key, partition)
         if self.options.idempotent:
-            assert partition is not None, "checked before"
-            return await self._publish(batch, partition)
+            return await self._publish(batch, partition, key)
         return await self._send_together(batch, partition, key)
 
-    async def _publish(self, batch: EventBatch | Sequence[Event | bytes | str], partition: str) -> DeliveryResult:
-        line = self._accumulator.routes.line_for(partition)
+    async def _publish(
+        self, batch: EventBatch | Sequence[Event | bytes | str], partition: str | None, key: str | None
+    ) -> DeliveryResult:
+        place = self._accumulator.routes.place_for(key, partition)
+        assert place is not None, "the client chooses the partitions of an idempotent producer"
+        line = self._accumulator.routes.line_for(place)
         line.check_usable()
-        publication = batch if isinstance(batch, EventBatch) else EventList(batch)
+        if isinstance(batch, EventBatch):
+            batch.partition = place  # given again after a failure, it goes where its numbers are known
+        publication = batch if isinstance(batch, EventBatch) else EventList(batch, key)
         if not len(publication):
-            return DeliveryResult(partition, None, None, 0)
+            return DeliveryResult(place, None, None, 0)
         publication.lock()
         self._accumulator.publishing(+1)
         try:
             offset = await line.publish(publication)
         finally:
             self._accumulator.publishing(-1)
-        return DeliveryResult(partition, offset, publication.starting_published_sequence_number, len(publication))
+        return DeliveryResult(place, offset, publication.starting_published_sequence_number, len(publication))
 
     async def _send_together(
         self, batch: EventBatch | Sequence[Event | bytes | str], partition: str | None, key: str | None

@@ -70,7 +70,7 @@ class InputSource:
     help="Let the client or the node find the partition of a key; with node everything goes over one link.",
 )
 @click.option("--redirect/--no-redirect", default=True, help="Follow the node to the leaders (default), or stay.")
-@click.option("--idempotent", is_flag=True, help="Number the events, so that none is stored twice; needs --partition.")
+@click.option("--idempotent", is_flag=True, help="Number the events, so that none is stored twice.")
 @click.option("--producer-group", type=click.IntRange(0, MAX_GROUP_ID), default=None, help="Publish as this producer.")
 @click.option(
     "--owner-level",
@@ -132,9 +132,10 @@ def produce(
             advice="give --idempotent with them",
             exit_code=EXIT_USAGE,
         )
-    if idempotent and (partition is None or key is not None or column is not None):
+    is_named = own != PartitionPublishingOptions()
+    if is_named and (partition is None or key is not None or column is not None):
         raise CliError(
-            "an idempotent producer publishes to one partition, not by key",
+            "--producer-group, --owner-level and --starting-sequence are of one partition, and take no key",
             advice="give --partition, and no key",
             exit_code=EXIT_USAGE,
         )
@@ -146,7 +147,7 @@ def produce(
         delivery_timeout_s=frame.timeout_s,
         network=frame.network(follow_redirects=redirect),
         idempotent=idempotent,
-        partition_options={partition: own} if idempotent and partition is not None else {},
+        partition_options={partition: own} if is_named and partition is not None else {},
     )
     source = InputSource(file, column, key, partition, skip_header, transaction_size or TRANSACTION_EVENTS)
     started_s = time.monotonic()
@@ -160,7 +161,7 @@ def produce(
         more = ", ".join(filter(None, [rate_text(result["events"], took_s), copies]))
         said = f"{counted(result['events'], 'event')} confirmed in {took_s:.2f} s"
         frame.output.say(f"{said} ({more})" if more else said)
-        if idempotent:
+        if "producer_group_id" in result:
             frame.output.say(_to_go_on(result))
 
 

@@ -57,8 +57,11 @@ def contents_of(batch: EventBatch | Events, key: str | None) -> list[bytes]:
 class EventBatch:
     """Made by `ProducerClient.create_batch`."""
 
-    def __init__(self, partition: str | None, key: str | None, *, max_bytes: int, numbered: bool) -> None:
-        self.partition, self.key = partition, key
+    def __init__(
+        self, partition: str | None, key: str | None, *, max_bytes: int, numbered: bool, takes_keys: bool = True
+    ) -> None:
+        """`takes_keys`: its events may have keys of their own."""
+        self.partition, self.key, self._takes_keys = partition, key, takes_keys
         self.max_bytes = max_bytes
         self.numbered = numbered  # made by an idempotent producer
         self.size_bytes = 0
@@ -110,7 +113,7 @@ class EventBatch:
         if isinstance(event, bytes):  # the usual case, for which no Event is made
             return encode_content(event) if self.key is None else encode_event(event, self.key)
         event = event if isinstance(event, Event) else Event(event)
-        if event.key is not None and (self.numbered or self.key not in (None, event.key)):
+        if event.key is not None and not (self._takes_keys and self.key in (None, event.key)):
             raise ConfigurationError(f"an event with the key {event.key!r} does not belong into {self!r}")
         key = self.key if event.key is None else event.key
         return encode_event(event.body, key, event.properties)

@@ -5,7 +5,7 @@ Rule never broken: what is wrong with an event, or with its place, raises before
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from holdfast.client.errors import ConfigurationError
@@ -24,30 +24,39 @@ from holdfast.client.produce.routes import Route
 class Intake:
     def __init__(self, accumulator: Accumulator, options: ProducerOptions) -> None:
         self._accumulator, self._idempotent = accumulator, options.idempotent
+        self.takes_keys = not options.names_producers
 
     def check_place(self, key: str | None, partition: str | None) -> None:
-        """What an idempotent producer cannot do."""
-        if not self._idempotent:
+        """Raise ConfigurationError for what a producer with `partition_options` cannot do (Event Hubs, IP-2)."""
+        if self.takes_keys:
             return
         if key is not None:
             raise ConfigurationError(
-                "an idempotent producer publishes to partitions, not by key",
-                advice="choose the partition yourself, and name it",
+                "a producer with partition_options publishes to partitions, not by key",
+                advice="name the partition, or leave partition_options out",
             )
         if partition is None:
             raise ConfigurationError(
-                "an idempotent producer must be told the partition", advice="give partition=..., see `partitions`"
+                "a producer with partition_options must be told the partition",
+                advice="give partition=..., see `partitions`",
             )
+
+    def check_places(self, events: Iterable[Event | bytes | str], key: str | None, partition: str | None) -> None:
+        """Do the same for the keys of single events."""
+        self.check_place(key, partition)
+        if not self.takes_keys:
+            for event in events:
+                if isinstance(event, Event):
+                    self.check_place(event.key, partition)
 
     def route(self, key: str | None, partition: str | None) -> Route:
         """Where events of this key, or for this partition, go."""
-        if not self._idempotent:
-            return self._accumulator.routes.route_for(key, partition)
-        self.check_place(key, partition)
-        assert partition is not None, "checked before"
-        line = self._accumulator.routes.line_for(partition)
-        line.check_usable()
-        return line
+        if self._idempotent:
+            self.check_place(key, partition)
+        route = self._accumulator.routes.route_for(key, partition)
+        if isinstance(route, PartitionQueue):
+            route.check_usable()
+        return route
 
     def one(
         self,
@@ -79,7 +88,7 @@ class Intake:
     def many(self, events: Sequence[Event | bytes | str], key: str | None, partition: str | None) -> Pieces[Route]:
         """To take in all of these, piece by piece."""
         check_many(events)
-        self.check_place(key, partition)
+        self.check_places(events, key, partition)
         pieces = Pieces(events, key, partition, self.route, self._accumulator.failures.add, numbered=self._idempotent)
         if key is None and partition is None and pieces.routes:
             self._accumulator.routes.turn_passes()

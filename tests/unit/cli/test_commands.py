@@ -192,9 +192,9 @@ def _groups(at: tuple[str, ...], producer: ProducerClient) -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        ("--idempotent",),
-        ("--idempotent", "--partition", "0", "--key", "IBM"),
-        ("--idempotent", "--partition", "0", "--key-column", "1"),
+        ("--idempotent", "--producer-group", "1"),
+        ("--idempotent", "--producer-group", "1", "--partition", "0", "--key", "IBM"),
+        ("--idempotent", "--producer-group", "1", "--partition", "0", "--key-column", "1"),
         ("--partition", "0", "--owner-level", "1"),
         ("--idempotent", "--partition", "0", "--owner-level", "32768"),
         ("--idempotent", "--partition", "0", "--starting-sequence", str(2**31)),

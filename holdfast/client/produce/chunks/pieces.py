@@ -13,7 +13,7 @@ from itertools import accumulate
 from typing import Any, Generic, TypeVar
 
 from holdfast.client.errors import ConfigurationError
-from holdfast.client.events import Event, as_event, encode_content, encode_event
+from holdfast.client.events import Event, as_event, encode_event
 from holdfast.client.produce.chunks.chunk import Chunk
 from holdfast.client.produce.chunks.delivery import ChunkDelivery
 from holdfast.client.produce.idempotent.event_list import claim
@@ -94,21 +94,22 @@ class Pieces(Generic[R]):
     def _any(self, events: Sequence[Event | bytes | str]) -> tuple[int, Sequence[tuple[R, Chunk]]]:
         whole = [as_event(one, self._key, None) for one in events]
         whole = whole[: _fitting([len(one.body) for one in whole])]
-        if self._numbered:
-            contents = [encode_content(one.body, one.properties) for one in whole]
-            given = [one if isinstance(one, Event) else None for one in events[: len(whole)]]
-            chunk = Chunk.of_messages(contents, self.delivery, leads=not self._at, numbered=True)
-            claim([one for one in given if one is not None])
-            chunk.given = given
-            return len(whole), [(self.routes[0], chunk)]
-        by_route: dict[R, list[bytes]] = {}
-        for one in whole:
+        by_route: dict[R, tuple[list[bytes], list[Event | None]]] = {}
+        for event, one in zip(events, whole, strict=False):
             route = self.routes[0] if self.routes else self._route_for(one.key, None)
-            by_route.setdefault(route, []).append(encode_event(one.body, one.key, one.properties))
-        return len(whole), [
-            (route, Chunk.of_messages(messages, self.delivery, leads=not (self._at or place)))
-            for place, (route, messages) in enumerate(by_route.items())
-        ]
+            messages, given = by_route.setdefault(route, ([], []))
+            messages.append(encode_event(one.body, one.key, one.properties))
+            if self._numbered:
+                given.append(event if isinstance(event, Event) else None)
+        claim([event for _, given in by_route.values() for event in given if event is not None])
+        chunks: list[tuple[R, Chunk]] = []
+        for route, (messages, given) in by_route.items():
+            chunk = Chunk.of_messages(
+                messages, self.delivery, leads=not (self._at or chunks), numbered=self._numbered
+            )
+            chunk.given = given
+            chunks.append((route, chunk))
+        return len(whole), chunks
 
 
 def _key_of(event: Event | bytes | str) -> object:

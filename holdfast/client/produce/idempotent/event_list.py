@@ -7,19 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from holdfast.client.errors import ConfigurationError, InvalidOperationError
-from holdfast.client.events import Event, encode_content
+from holdfast.client.errors import InvalidOperationError
+from holdfast.client.events import Event, as_event, encode_event
 from holdfast.client.produce.idempotent.producer_identity import following
 
 
 def claim(events: Sequence[Event]) -> None:
     """They are published from now on; raises if one of them cannot be, and claims none then."""
     for event in events:
-        if event.key is not None:
-            raise ConfigurationError(
-                f"an idempotent producer publishes to partitions, not by key ({event.key!r})",
-                advice="choose the partition yourself, and leave the key out",
-            )
         if event.published_sequence_number is not None:
             raise InvalidOperationError(f"an event was published before, with number {event.published_sequence_number}")
         if event.being_published:
@@ -33,8 +28,10 @@ def claim(events: Sequence[Event]) -> None:
 class EventList:
     """Events given to an idempotent producer as a list."""
 
-    def __init__(self, events: Iterable[Event | bytes | str]) -> None:
+    def __init__(self, events: Iterable[Event | bytes | str], key: str | None) -> None:
+        """`key`: that of the events that have none of their own."""
         self._events = [event if isinstance(event, Event) else Event(event) for event in events]
+        self._key = key
         self.starting_published_sequence_number: int | None = None
         self.contents: list[bytes] = []
 
@@ -43,7 +40,8 @@ class EventList:
 
     def lock(self) -> None:
         claim(self._events)
-        self.contents = [encode_content(event.body, event.properties) for event in self._events]
+        whole = [as_event(event, self._key, None) for event in self._events]
+        self.contents = [encode_event(event.body, event.key, event.properties) for event in whole]
 
     def published(self, starting_number: int | None) -> None:
         self.starting_published_sequence_number = starting_number

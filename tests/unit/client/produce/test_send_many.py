@@ -135,10 +135,6 @@ async def test_events_learn_their_numbers_and_are_published_once(nodes: Nodes) -
             await producer.send_many([b"new", events[1]], partition="0")
         with pytest.raises(InvalidOperationError, match="twice"):
             await producer.send_many([Event("x")] * 2, partition="0")
-        with pytest.raises(ConfigurationError, match="must be told the partition"):
-            await producer.send_many([b"x"])
-        with pytest.raises(ConfigurationError, match="not by key"):
-            await producer.send_many([Event("x", key="k")], partition="0")
     assert await nodes.bodies(log) == [b"0", b"1", b"2", b"bare"]
 
 

@@ -271,7 +271,7 @@ async def test_what_is_wrong_with_an_event_raises_before_it_is_taken_in(
             await producer.send(event, partition="1")
         assert not event.being_published
         with pytest.raises(ConfigurationError):
-            await producer.send(Event(b"", key="k"), partition="1")
+            await producer.send(b"", key=5, partition="1")  # type: ignore[arg-type]
         assert producer.outstanding == 0
         await producer.flush()
         assert producer.stats.attached == 0, "for nothing"

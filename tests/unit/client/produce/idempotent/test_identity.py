@@ -61,7 +61,8 @@ async def test_ip_1_a_batch_of_a_producer_of_the_other_kind_is_refused(node: Tin
 
 
 async def test_ip_2_a_key_or_no_partition_is_refused_before_the_network(node: TinyNode) -> None:
-    async with idempotent(node) as producer:
+    """Of a producer that the program gave a name."""
+    async with idempotent(node, owner_level=1) as producer:
         attaches = len(node.attaches)
         batch = await producer.create_batch(partition="0")
         for attempt in (
@@ -69,6 +70,9 @@ async def test_ip_2_a_key_or_no_partition_is_refused_before_the_network(node: Ti
             lambda: producer.send(b"x", key="IBM"),
             lambda: producer.send(b"x"),
             lambda: producer.send(Event(b"x", key="IBM"), partition="0"),
+            lambda: producer.send_many([b"x"], key="IBM"),
+            lambda: producer.send_many([b"x"]),
+            lambda: producer.send_many([Event(b"x", key="IBM")], partition="0"),
             lambda: producer.send_batch([b"x"], key="IBM"),
             lambda: producer.send_batch([b"x"]),
             lambda: producer.send_batch([Event(b"x", key="IBM")], partition="0"),

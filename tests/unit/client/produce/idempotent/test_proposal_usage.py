@@ -216,9 +216,9 @@ async def test_two_producers_of_one_group_and_level_share_the_numbers(nodes: Nod
     assert await nodes.bodies(log) == [b"1", b"2"]
 
 
-async def test_partition_keys_are_not_for_idempotent_producers(nodes: Nodes) -> None:
+async def test_partition_keys_are_not_for_producers_with_names(nodes: Nodes) -> None:
     log = await nodes.log()
-    async with nodes.producer(log) as producer:
+    async with nodes.producer(log, {"0": PartitionPublishingOptions(producer_group_id=1)}) as producer:
         with pytest.raises(ConfigurationError):
             await producer.send("x", key="IBM")
         with pytest.raises(ConfigurationError):
