@@ -22,6 +22,7 @@ from chaos.run import CannotRun, ChaosRun, RunPlan, Say
 from chaos.workloads.catalogue import WORKLOADS
 
 SHORT_S, FULL_S = 8.0, 90.0
+KEYS = 8
 WHOLE_WITHIN_S = 120.0
 """The cluster of an inventory, between two runs."""
 
@@ -31,12 +32,14 @@ class Trial:
     workload: str
     faults: tuple[str, ...]
     nodes: int = 3
+    keys: int = 0
 
     def plan(self, seconds: float, seed: int) -> RunPlan:
-        return RunPlan(self.workload, self.faults, seconds, seed, self.nodes)
+        return RunPlan(self.workload, self.faults, seconds, seed, self.nodes, keys=self.keys)
 
     def __str__(self) -> str:
-        return f"{self.workload} {'+'.join(self.faults)}" + (f" on {self.nodes} nodes" if self.nodes != 3 else "")
+        where = f" on {self.nodes} nodes" if self.nodes != 3 else ""
+        return f"{self.workload} {'+'.join(self.faults)}{where}{' by keys' if self.keys else ''}"
 
 
 Placed = tuple[int, Trial]
@@ -45,7 +48,7 @@ Placed = tuple[int, Trial]
 
 SHORT: tuple[Trial, ...] = (
     Trial("W1", ("F1",)),
-    Trial("W1", ("F2", "F3")),
+    Trial("W1", ("F2", "F3"), keys=KEYS),
     Trial("W1", ("F13",)),
     Trial("W2", ("F1", "F16")),
     Trial("W2", ("F4", "F7")),
@@ -67,7 +70,7 @@ def full() -> Iterator[Trial]:
         if WORKLOADS[workload].is_transactional or not NEED_TRANSACTIONS & set(faults):
             yield Trial(workload, faults)
     for place, (workload, faults) in enumerate(itertools.product(WORKLOADS, COMPOUNDS)):
-        yield Trial(workload, faults, nodes=3 if place % 2 else 5)
+        yield Trial(workload, faults, nodes=3 if place % 2 else 5, keys=KEYS if workload == "W1" else 0)
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,8 @@ LEFT_OUT = {"C18": "left out: it reads the disks of stopped nodes, and those of 
 @dataclass(frozen=True)
 class RunPlan:
     """What to repeat a run by. `defect`: the deliberate fault that all nodes have (`chaos/defects`). `inventory`: where
-    the hosts of a cluster stand that Ansible has made; nothing: the run starts nodes for itself."""
+    the hosts of a cluster stand that Ansible has made; nothing: the run starts nodes for itself. `keys`: of each
+    producer of W1, which then publishes by key; 0: it names its partition."""
 
     workload: str
     faults: tuple[str, ...]
@@ -73,6 +74,7 @@ class RunPlan:
     nodes: int = 3
     partitions: int = 2
     per_second: int = 50
+    keys: int = 0
     durability: str = "fsync"
     defect: str = ""
     defective: int = 0  # this node only; 0: all
@@ -84,6 +86,8 @@ class RunPlan:
         if self.workload not in workloads.WORKLOADS:
             known = ", ".join(workloads.WORKLOADS)
             raise CannotRun(f"{self.workload!r} is no workload; there are {known}")
+        if self.keys and self.workload != "W1":
+            raise CannotRun(f"keys are for the producers of W1, not of {self.workload}: leave --keys out")
         try:
             faults.check(self.faults)
             workload = workloads.WORKLOADS[self.workload]
@@ -107,6 +111,8 @@ class RunPlan:
             f"holdfast chaos run --workload {self.workload} --faults {','.join(self.faults)} {where}",
             f"--time {self.seconds:g} --seed {self.seed} --partitions {self.partitions} --rate {self.per_second}",
         ]
+        if self.keys:
+            words.append(f"--keys {self.keys}")
         if self.durability != "fsync":
             words.append(f"--durability {self.durability}")
         if self.defect:
@@ -264,7 +270,7 @@ class _Story:
         servers = {who: self._cluster.servers(who) for who in CLASSES}
         world = World(
             servers, self._logs, self._recorder, chance, self._plan.per_second, self._cluster.directory,
-            security=self._cluster.security, prefix=self._cluster.prefix,
+            keys=self._plan.keys, security=self._cluster.security, prefix=self._cluster.prefix,
         )  # fmt: skip
         await workloads.play(self._workload, world, self._strike(world, asyncio.get_running_loop()))
 

@@ -32,7 +32,7 @@ ZOMBIES = 0.5
 
 
 class EventProducer:
-    """W1: one partition, event by event, hundreds under way."""
+    """W1: one partition, or the partitions of its keys; event by event, hundreds under way."""
 
     def __init__(self, world: World, log: LogName, name: str, partition: int) -> None:
         self._world, self._log, self._name, self._partition = world, log, name, partition
@@ -68,8 +68,11 @@ class EventProducer:
             await producer.abandon()
 
     async def _send(self, producer: ProducerClient, identity: str) -> None:
-        recorder, msg_id = self._world.recorder, f"{self._name}:{next(self._numbers)}"
-        partition = self._log.told(self._partition)
+        number = next(self._numbers)
+        recorder, msg_id = self._world.recorder, f"{self._name}:{number}"
+        key = f"{self._name}-{number % self._world.keys}" if self._world.keys else None
+        place = str(self._partition) if key is None else producer.partition_of(key)
+        partition = self._log.told(place)
         call = recorder.begin(identity, "produce", within_s=2 * PATIENT_S)
         sent: list[Delivery] = []
 
@@ -85,7 +88,7 @@ class EventProducer:
 
         body = body_of(msg_id, partition, BODY_BYTES)
         try:
-            sent.append(await producer.send(body, partition=str(self._partition), done=done))
+            sent.append(await producer.send(body, key=key, partition=place if key is None else None, done=done))
         except HoldfastError as error:
             recorder.end(call, outcome_of(error), error)
             recorder.history.sends.append(

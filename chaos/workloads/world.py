@@ -49,6 +49,7 @@ class World:
     crashes: list[asyncio.Event] = field(default_factory=list)  # one for each client that can be thrown away
     transactional_ids: list[str] = field(default_factory=list)
     security: Security = field(default_factory=Security)
+    keys: int = 0  # each producer of W1 has so many, and gives its events one of them; 0: it names its partition
     prefix: str = ""  # of names that a cluster has once, and that others may have, too
 
     @property

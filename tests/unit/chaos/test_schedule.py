@@ -125,3 +125,10 @@ def test_a_run_with_zookeeper_must_have_something_to_say_of_it() -> None:
 def test_an_unknown_fault_is_named() -> None:
     with pytest.raises(catalogue.UnknownFault, match="'F99' is no fault"):
         catalogue.check(["F1", "F99"])
+
+
+def test_only_producers_of_events_have_keys() -> None:
+    RunPlan("W1", ("F1",), keys=8).check()
+    assert "--keys 8" in RunPlan("W1", ("F1",), keys=8).command
+    with pytest.raises(CannotRun, match="leave --keys out"):
+        RunPlan("W2", ("F1",), keys=8).check()

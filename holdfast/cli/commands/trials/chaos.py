@@ -94,6 +94,13 @@ def _check() -> None:
     help="Let each producer publish so many events a second.",
 )
 @click.option(
+    "--keys",
+    type=click.IntRange(0, 1000),
+    default=0,
+    show_default=True,
+    help="Let each producer of W1 publish by so many keys; 0: it names its partition.",
+)
+@click.option(
     "--durability",
     type=click.Choice(["fsync", "replicated"]),
     default="fsync",
@@ -109,7 +116,7 @@ def _check() -> None:
 @command_frame(servers=False, login=True)
 def run_command(
     frame: CommandFrame, workload: str, faults: str, nodes: int, seconds: float, seed: int | None, partitions: int,
-    rate: int, durability: str, defect: str, abort_if: str | None, inventory: Path | None, listener: str,
+    rate: int, keys: int, durability: str, defect: str, abort_if: str | None, inventory: Path | None, listener: str,
     ansible: Path | None, vault_password_file: Path | None, below: Path,
 ) -> None:  # fmt: skip
     """Run a workload under faults, judge it, and write a page that tells it."""
@@ -118,7 +125,7 @@ def run_command(
 
     wanted = tuple(one.strip().upper() for one in faults.split(",") if one.strip())
     drawn = random.SystemRandom().randrange(1 << 31) if seed is None else seed
-    plan = RunPlan(workload.upper(), wanted, seconds, drawn, nodes, partitions, rate, durability, defect)
+    plan = RunPlan(workload.upper(), wanted, seconds, drawn, nodes, partitions, rate, keys, durability, defect)
     if inventory is None:
         _refuse_without_inventory()
         _run(frame, plan, below, abort_if)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Sequence
+from itertools import accumulate
 from time import monotonic
 from typing import Protocol
 
@@ -74,7 +75,9 @@ class Chunk:
     ) -> Chunk:
         """`numbered`: they are an idempotent producer's. `sizes`: of the bodies, from who has them."""
         if key is not None:
-            return cls(*encode_bodies(bodies, key), owner, leads=leads)
+            data, lengths = encode_bodies(bodies, key)
+            digests = digests_of_messages(split(data, 0, list(accumulate(lengths)))) if numbered else b""
+            return cls(data, lengths, owner, leads=leads, digests=digests)
         sizes = sizes or list(map(len, bodies))
         digests = digests_of(bodies, sizes) if numbered else b""
         return cls(b"".join(bodies), array("I", sizes), owner, leads=leads, bodies=True, digests=digests)

@@ -104,9 +104,7 @@ class Pieces(Generic[R]):
         claim([event for _, given in by_route.values() for event in given if event is not None])
         chunks: list[tuple[R, Chunk]] = []
         for route, (messages, given) in by_route.items():
-            chunk = Chunk.of_messages(
-                messages, self.delivery, leads=not (self._at or chunks), numbered=self._numbered
-            )
+            chunk = Chunk.of_messages(messages, self.delivery, leads=not (self._at or chunks), numbered=self._numbered)
             chunk.given = given
             chunks.append((route, chunk))
         return len(whole), chunks
