@@ -64,6 +64,7 @@ def check_properties(properties: object) -> None:
 @lru_cache(maxsize=KEY_CACHE_SIZE)
 def key_section(key: str) -> bytes:
     """Message-annotations {event-streams-group-key: key}; they stand in front of the content of an event with a key."""
+    check_key(key)
     text = key.encode("utf-8")
     if len(text) > MAX_KEY_BYTES:
         raise ConfigurationError(f"a key has at most {MAX_KEY_BYTES} bytes, this one has {len(text)}")

@@ -70,17 +70,21 @@ async def test_a_refused_line_is_the_first_that_is_missing(node: TinyNode, tmp_p
         _, said = await process.communicate()
     assert process.returncode == 1
     error = json.loads(said)
-    behind = sum(len(stored) for stored in node.log.partitions.values()) - 1998
-    assert 0 <= behind < 18_000
     told = re.fullmatch(
-        r"event refused: .*; every line of (.*) up to line 1,999 is stored"
+        r"event refused: .*; every line of (.*) up to line ([\d,]+) is stored"
         r"(?:, and ([\d,]+) of those behind the first that is missing)?",
         error["error"],
     )
     assert told is not None, error
     assert told[1] == str(file)
-    assert int((told[2] or "0").replace(",", "")) == behind
-    advice = "Go on from line 2000, as with `tail -n +2000`, and with the first line in front of that"
+    missing = int(told[2].replace(",", "")) + 1
+    assert missing <= 2000, "the refused line went with the batch that it was in"
+    stored = {body for partition in node.log.partitions for body in node.log.bodies(partition)}
+    assert len(stored) < 19_998
+    assert set(lines(2, missing).splitlines()) <= stored
+    assert b"line %d" % missing not in stored
+    assert int((told[3] or "0").replace(",", "")) == len(stored) - (missing - 2)
+    advice = f"Go on from line {missing}, as with `tail -n +{missing}`, and with the first line in front of that"
     assert advice in error["advice"]
 
 
