@@ -2,9 +2,9 @@
 
 Today nothing tells such a node from its original. What holds is this: a leader repeats to each member the last entry
 that the member acknowledged in the leader's term, and who lacks it loses its vote. So a copy is put back where such
-leaders are there, for every group of the node, and where it finds no majority before it hears them, since too few
-other members lack what it lacks. Until it has come out nothing else goes wrong. A node that comes back anywhere else
-may lose what was acknowledged: that is known, and not asked for here.
+leaders are there, for every group of the node, and where too few other members lack what it acknowledged to elect one
+of them with its vote before it hears the leader. Until it has come out nothing else goes wrong. A node that comes back
+anywhere else may lose what was acknowledged: that is known, and not asked for here.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class OlderCopies:
         if not all(self._leader_knows(node, group, image) for group in node.multiraft.groups.values()):
             return False
         forgotten = self._forgotten(node, image)
-        if any(self._could_win(node, led, image.lasts[group_id]) for group_id, led in forgotten.items()):
+        if any(self._make_a_majority(node, led) for led in forgotten.values()):
             return False
         proofs = {group_id: self._proof(group) for group_id, group in forgotten.items()}
         del self._images[node.id]
@@ -94,11 +94,15 @@ class OlderCopies:
         led = leader.multiraft.groups[group.group_id]
         return led.term == group.term == image.terms.get(group.group_id)
 
-    def _could_win(self, node: SimNode, led: RaftGroup, last: int) -> bool:
-        """Enough members might vote for a log that ends there."""
+    def _make_a_majority(self, node: SimNode, led: RaftGroup) -> bool:
+        """The copy and the members that lack some of what its original acknowledged."""
+        group_id, acknowledged = led.group_id, led.match_index(node.id)
         others = [self._schedule.nodes[member] for member in led.members if member != node.id]
-        longer = sum(one.is_running and one.multiraft.groups[led.group_id].log_store.written > last for one in others)
-        return 2 * (1 + len(others) - longer) > 1 + len(others)
+        lacking = [
+            one for one in others
+            if not one.is_running or one.multiraft.groups[group_id].log_store.written < acknowledged
+        ]  # fmt: skip
+        return 2 * (1 + len(lacking)) > len(led.members)
 
     def _forgotten(self, node: SimNode, image: Image) -> dict[int, RaftGroup]:
         """In which the node has acknowledged more than the copy holds."""
