@@ -21,7 +21,7 @@ a producer pass through gateways whole; a leader of version 6 would take one for
 come beside their frame; a node of version 7 would take them for frames. 9: streams that gRPC does not carry. 10: what a
 producer sends again is known by its number where its digest made room, what was rolled back is bounded, and
 coordinators know which start of a node holds a transactional id; replicas of version 9 would drift apart. 11: an
-identity of the cluster, which version 10 would not keep."""
+identity of the cluster, which version 10 would not keep. 12: record batches pass through gateways as they are."""
 
 MIB = 1 << 20
 
