@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import time
 from dataclasses import replace
 from typing import Any
@@ -15,11 +16,13 @@ from holdfast.client.producer import ProducerClient
 from tests.integration.workloads.producing import PER_SECOND, Producing
 
 PACE_S = 0.01
+KEYS = 4
 BODY = b"x" * 200
 
 
 class HoldfastProducer(Producing):
-    """`holdfast.client.ProducerClient` on a loop of its own thread."""
+    """`holdfast.client.ProducerClient` on a loop of its own thread. It names the partition of one half of
+    its events, and gives the other half keys that belong there."""
 
     def __init__(
         self,
@@ -37,6 +40,7 @@ class HoldfastProducer(Producing):
         self._patience_s = patience_s
         self.resent = 0  # an upper bound of the copies
         self._servers, self._log, self._partition = servers, log, partition
+        self._keys: list[str] = []  # of the partition
         self._per_tick = max(1, int(per_second * PACE_S))
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
@@ -58,6 +62,8 @@ class HoldfastProducer(Producing):
     async def _produce(self) -> None:
         self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
         async with ProducerClient(self._servers, self._log, self._options()) as producer:
+            belong = (key for key in map(str, itertools.count()) if producer.partition_of(key) == self._partition)
+            self._keys = list(itertools.islice(belong, KEYS))
             while not self._finishing.is_set():
                 await self._produce_some(producer, self._next_numbers(self._per_tick))
                 await asyncio.sleep(PACE_S)
@@ -76,7 +82,13 @@ class HoldfastProducer(Producing):
     async def _produce_some(self, producer: ProducerClient, numbers: range) -> None:
         for number in numbers:
             body = self.sent.body(number).encode()
-            await producer.send(body, partition=self._partition, done=self._done(number))
+            await producer.send(body, **self._place(number), done=self._done(number))
+
+    def _place(self, number: int) -> dict[str, Any]:
+        """The place of the event, or batch, that begins with this number."""
+        if number // self._per_tick % 2:
+            return {"partition": self._partition}
+        return {"key": self._keys[number % KEYS]}
 
     def _done(self, number: int) -> Done:
         sent_s = time.monotonic()
@@ -106,7 +118,7 @@ class BatchingProducer(HoldfastProducer):
         return replace(super()._options(), delivery_timeout_s=patience_s)
 
     async def _produce_some(self, producer: ProducerClient, numbers: range) -> None:
-        batch = await producer.create_batch(partition=self._partition)
+        batch = await producer.create_batch(**self._place(numbers[0]))
         for number in numbers:
             batch.add(self.sent.body(number))
         sent_s = time.monotonic()
@@ -136,7 +148,7 @@ class ChunkProducer(HoldfastProducer):
     async def _produce_some(self, producer: ProducerClient, numbers: range) -> None:
         await super()._produce_some(producer, numbers[:1])
         chunk = await producer.send_many(
-            [self.sent.body(number).encode() for number in numbers[1:]], partition=self._partition
+            [self.sent.body(number).encode() for number in numbers[1:]], **self._place(numbers[0])
         )
         task = asyncio.ensure_future(self._confirmed(chunk, numbers[1:], time.monotonic()))
         self._confirming.add(task)
