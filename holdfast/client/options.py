@@ -100,11 +100,6 @@ class ProducerOptions:
     commit_answer: CommitAnswer = "visible"  # what `commit` of a transaction waits for
     network: NetworkOptions = field(default_factory=NetworkOptions)
 
-    @property
-    def names_producers(self) -> bool:
-        """The program said who the producer of some partition is: Event Hubs' rules hold, and events have no keys."""
-        return bool(self.partition_options)
-
     def check(self) -> None:
         if self.route_by not in ("client", "node"):
             raise ConfigurationError(f"route_by is 'client' or 'node', not {self.route_by!r}")

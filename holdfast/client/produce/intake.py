@@ -24,7 +24,7 @@ from holdfast.client.produce.routes import Route
 class Intake:
     def __init__(self, accumulator: Accumulator, options: ProducerOptions) -> None:
         self._accumulator, self._idempotent = accumulator, options.idempotent
-        self.takes_keys = not options.names_producers
+        self.takes_keys = not options.partition_options  # else the program names producers: Event Hubs' rules hold
 
     def check_place(self, key: str | None, partition: str | None) -> None:
         """Raise ConfigurationError for what a producer with `partition_options` cannot do (Event Hubs, IP-2)."""

@@ -90,8 +90,11 @@ class AnsweringLink(Endpoint):
         if not self._tells_places:
             self._answer(batch.deliveries, batch.count, batch.size, ACCEPTED)
             return
+        rows = stored.rows(batch.events)
+        if batch.events != batch.count:  # one delivery: it tells a place, or nothing if its events stand in several
+            rows = ((1, rows[0][1] if len(rows) == 1 else FORGOTTEN),)
         at = 0
-        for count, offset in stored.rows(batch.count) if batch.events == batch.count else ((1, stored.base_offset),):
+        for count, offset in rows:
             self._settle_row(batch, at, count, offset, symbol(partition))
             at += count
         self._account(batch.count, batch.size, True)

@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast import protocol
-from holdfast.amqp import ACCEPTED, OtherState, Rejected, SenderLink, Source, symbol
+from holdfast.amqp import ACCEPTED, OtherState, Rejected, SenderLink, Source, symbol, uint
+from holdfast.records.record_batch import VERSION
+from holdfast.records.transfer import transfer_of
+from tests.batches import of_bodies
 from tests.unit.listener.support.peer import Peer, message
 from tests.unit.listener.support.producing import events, terms
 from tests.unit.listener.support.sending import keyed, stored, to_partition
@@ -82,3 +85,24 @@ async def test_what_came_before_is_told_where_it_stood_then(node: SingleNode) ->
         await peer.send(again, events(7, 0, 1, "abcde"))
         states = told(await peer.states(again, 5))
         assert states == [(0, 2, "0"), ACCEPTED, (3, 1, "0"), (5, 2, "0"), ACCEPTED]
+
+
+async def test_a_batch_whose_events_stand_in_several_places_tells_none(node: SingleNode) -> None:
+    """It was sent again in another cut, and an event of somebody else stands between its own."""
+    in_batches = {protocol.RECORD_BATCHES: uint(VERSION)}
+    async with Peer(node.port) as peer:
+        plain = await peer.sender("trades", "0")
+        link = await opened(peer, "trades", TRADES | terms(7) | in_batches)
+
+        async def tell(first: int, *given: bytes) -> Any:
+            before = len(peer.outcomes.get(link, []))
+            await peer.send(link, [transfer_of([of_bodies(given, numbers=(7, 0, first))])])
+            return told(await peer.states(link, before + 1))[-1]
+
+        assert await tell(1, b"a", b"b") == (0, 1, "0")
+        await peer.send(plain, [message(b"p")])
+        await peer.states(plain, 1)
+        assert await tell(2, b"b", b"c") == ACCEPTED
+        assert await tell(3, b"c", b"d") == (3, 1, "0")
+        assert await tell(1, b"a", b"b") == (0, 1, "0")
+    assert stored(node, "trades")["0"] == [message(letter) for letter in (b"a", b"b", b"p", b"c", b"d")]
