@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.clusters.cluster import Cluster
+from tests.integration.clusters.cluster import Cluster, wait_until
 from tests.integration.clusters.proxied import (
     STORED_UNHEARD,
     Assassin,
@@ -33,6 +33,7 @@ pytestmark = pytest.mark.cluster
 SECONDS = number_from("HOLDFAST_MISHAP_SECONDS", 8)
 SEED = number_from("HOLDFAST_SEED", random.SystemRandom().randrange(1 << 32))
 KILL_EVERY_S = 5.0
+ENOUGH_WITHIN_S = 120.0
 PER_SECOND = 1000
 PRODUCERS: dict[str, tuple[str, type[HoldfastProducer]]] = {
     "0": ("default", HoldfastProducer),
@@ -65,6 +66,7 @@ class Scene:
             producer.wait_for(100)
         self.mishaps.begin()
         self.assassin.work_for(SECONDS)
+        wait_until(lambda: self.mishaps.count["answers lost"] >= 2, "enough to go wrong", ENOUGH_WITHIN_S)
         self.producers["3"].abandon()  # in the midst of it: what it was not told stays unknown for ever
         what = self.mishaps.finish()
         for partition in ("0", "1", "2"):

@@ -29,7 +29,10 @@ class Delays:
         begun = schedule.chaos_begun and not schedule.chaos_over
         if kind != self._kind or not begun or schedule.randomness.random() >= HELD:
             return False
-        self._held.append((about.producer_id, about.epoch, arrive))
+        if kind == "append":  # about a batch, by its head, and about what begins with it
+            self._held.append((about[0].producer_id, about[0].producer_epoch, arrive))
+        else:
+            self._held.append((about.producer_id, about.epoch, arrive))
         return True
 
     def _look(self) -> None:
