@@ -1,9 +1,10 @@
-"""What a listener needs of the node behind it.
+"""The node's interface to its listeners.
 
-Problem: links must be served without knowing how logs are stored, who leads them, or how nodes talk to each other.
+Problem: links must be served without knowing how logs are stored, which nodes lead them, or how nodes talk to each
+other.
 Rule never broken: the listener decides from this interface alone; it imports neither Raft nor RPC nor storage, so that
 the same listener runs over one replica in a test and over a cluster in production.
-Rejected: handing the listener the node object. Whatever it could reach, it would come to depend on.
+Rejected: handing the listener the node object. It would come to depend on all that it could reach.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from node.transactions.transaction import StagedPosition
 
 @dataclass(frozen=True, slots=True)
 class AmqpAddress:
-    """Where clients of *this* listener reach a node: `hostname` is for open, SASL and TLS; `host`, `port` for TCP."""
+    """Address of a node for clients of *this* listener: `hostname` is for open, SASL and TLS; `host`, `port` for
+    TCP."""
 
     hostname: str
     host: str
@@ -27,13 +29,13 @@ class AmqpAddress:
 
 
 class Broker(Protocol):
-    """The node as one listener sees it. What is asked about a log or partition that does not exist raises KeyError,
-    save `describe`."""
+    """The node as one listener sees it. Calls about a log or partition that does not exist raise KeyError, except
+    `describe`."""
 
     node_id: int
     container_id: str
     transactions: TransactionManager | None
-    """None: there are no transactions here."""
+    """The coordinator's clients on this node. None: there are no transactions here."""
 
     @property
     def cluster_id(self) -> str | None:
@@ -41,25 +43,25 @@ class Broker(Protocol):
         ...
 
     def describe(self, log: str) -> LogView | None:
-        """None: there is no such log."""
+        """The log's partitions and settings. None: there is no such log."""
         ...
 
     def identity_of(self, log: str) -> int | None:
-        """Which making of the log has the name now: a log that was deleted and made again is another one. None: there
-        is none. Cheap, and never an identity twice."""
+        """Identity of the log that has the name now: a log that was deleted and created again has another one. None:
+        there is none. Cheap, and never given twice."""
         ...
 
     def leader(self, log: str, partition: str) -> int | None:
-        """The node that leads the partition, as far as this one knows; None while nobody does."""
+        """The node that leads the partition, as far as this one knows; None without a known leader."""
         ...
 
     def is_local(self, log: str, partition: str) -> bool:
-        """This node leads the partition and can serve it now."""
+        """True if this node leads the partition and can serve it now."""
         ...
 
     @property
     def is_cut_off(self) -> bool:
-        """The other nodes may do everything without this one, which would not hear of it."""
+        """True if the other nodes may go on without this one, and it would not hear of it."""
         ...
 
     @property
@@ -69,15 +71,16 @@ class Broker(Protocol):
 
     @property
     def serves_nothing(self) -> bool:
-        """It is cut off, in touch with nobody, and leads nothing."""
+        """True if this node is cut off, in touch with no other node, and leads nothing."""
         ...
 
     def is_stranded(self, log: str, partition: str) -> bool:
-        """It is cut off, and reaches nobody who leads the partition."""
+        """True if this node is cut off, and reaches no leader of the partition."""
         ...
 
     def is_coordinator_stranded(self, group: int | None) -> bool:
-        """The same of the coordinator with that Raft group; None: of all of them."""
+        """True if this node is cut off, and reaches no leader of the coordinator with that Raft group; None: of any
+        coordinator."""
         ...
 
     def handle(self, log: str, partition: str) -> PartitionHandle:
@@ -86,16 +89,16 @@ class Broker(Protocol):
         ...
 
     def raft_group(self, log: str, partition: str) -> int:
-        """By which transactions know the partition."""
+        """Raft group of the partition, by which transactions name it."""
         ...
 
     def address_of(self, node: int) -> AmqpAddress | None:
-        """Through the listener's address map. None: the node has told no address."""
+        """The node's address through the listener's address map. None: the node has told no address."""
         ...
 
     def subscribe(self, changed: Callable[[], None]) -> Callable[[], None]:
-        """`changed` is called, soon and possibly once for many changes, when logs, partitions, leaders or addresses
-        have changed. It must not raise. Returns the function that ends the subscription."""
+        """Call `changed` after changes of logs, partitions, leaders or addresses: soon, and possibly once for many
+        changes. It must not raise. Returns the function that ends the subscription."""
         ...
 
     async def admin(self, operation: str, args: Mapping[str, Any]) -> dict[str, Any]:
@@ -103,11 +106,11 @@ class Broker(Protocol):
         ...
 
     async def note_position(self, args: Mapping[str, Any]) -> tuple[StagedPosition, dict[str, Any]]:
-        """What "group.commit" with these arguments means to a transaction that it is part of, and its answer. Raises
+        """Return the position that "group.commit" with these arguments stages in a transaction, and its answer. Raises
         AdminRequestFailed."""
         ...
 
     async def current(self) -> bool:
-        """Returns when this node knows all logs and partitions that anybody was told of before the call; False when
-        nobody could confirm that."""
+        """Wait until this node knows all logs and partitions that were made known before the call. Returns False when
+        no majority could confirm that."""
         ...

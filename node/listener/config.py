@@ -1,4 +1,4 @@
-"""How one listener is configured, and what bounds each of its peers."""
+"""Configuration of one listener, and the limits of each of its peers."""
 
 from __future__ import annotations
 

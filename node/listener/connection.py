@@ -1,7 +1,7 @@
 """One AMQP connection: a socket, an engine, and the links on it.
 
 Problem: ten thousand peers share one loop; some of them are broken, some hostile, some never read. Each must be able to
-harm nobody but itself, at a bounded price in memory, and the well-behaved must not pay for the checks.
+harm only itself, at a bounded price in memory, and the well-behaved must not pay for the checks.
 
 Rules never broken:
  - whatever a peer sends ends in events of its own engine; a bug in serving one connection closes that connection;
@@ -60,11 +60,11 @@ from node.security.visitor import Visitor
 log = logging.getLogger("holdfast.listener")
 
 LAST_WORDS_S = 2.0
-"""A peer that was told to go has so long to read it and answer."""
+"""Time for a peer to read and answer a close."""
 
 
 class ConnectionOwner(Protocol):
-    """What a connection needs of its listener, which keeps what all connections share."""
+    """The listener, as its connections see it; it keeps what all of them share."""
 
     broker: Broker
     config: ListenerConfig
@@ -178,7 +178,7 @@ class Connection(asyncio.Protocol):
             self.lost.set_result(None)
 
     def _free_some(self) -> bool:
-        """What nobody can use any more. Whether that was all."""
+        """Release some of what the connection leaves behind. Returns whether none is left."""
         released = self.engine.free_some(DROPPED_A_TURN)
         return self.attaches.forget_some(DROPPED_A_TURN) and released
 
@@ -278,7 +278,7 @@ class Connection(asyncio.Protocol):
         return self.outlet.full
 
     def said_all(self) -> None:
-        """The last words have left the engine."""
+        """Close the socket: the last frames have left the engine."""
         if self._transport is not None:
             self._transport.close()
         self._end_in(LAST_WORDS_S)
@@ -357,7 +357,8 @@ class Connection(asyncio.Protocol):
             endpoint.gone()
 
     def _end_of_put_off(self) -> End:
-        """Of a connection that is lost: what its peer had said of its links is not forgotten. How the others ended."""
+        """Note detaches and a close that wait in the event queue of a lost connection. Returns how its other links
+        ended."""
         how = End.LOST
         for event in self._events.end():
             if isinstance(event, LinkDetached):
@@ -368,7 +369,7 @@ class Connection(asyncio.Protocol):
         return how
 
     def _drop_endpoints(self, how: End = End.LOST) -> None:
-        """All of them; thousands in several turns of the loop. Links that are gone bear being called."""
+        """Drop all endpoints, thousands in several turns of the loop. Links that are gone can be called safely."""
         for link, endpoint in list(islice(self.endpoints.items(), DROPPED_A_TURN)):
             self._forget_link(link, None, how if endpoint.ended is End.LOST else endpoint.ended)
         if self.endpoints:
@@ -430,7 +431,7 @@ class Connection(asyncio.Protocol):
             endpoint.leave(error)
 
     def close(self, error: Error | None) -> None:
-        """Say goodbye; the socket is cut if the peer does not answer."""
+        """Send a close; the socket is cut if the peer does not answer."""
         if not self._closing:
             self._closing = True
             self.engine.close(error)
@@ -438,8 +439,8 @@ class Connection(asyncio.Protocol):
             self.flush_soon()
 
     def send_away(self, why: Error) -> None:
-        """The socket is closed, without a goodbye to a peer that may not see it end behind one; nothing is taken in or
-        answered any more."""
+        """Close the socket, without a close frame to a peer that may not see the socket end after one. Nothing is taken
+        in or answered any more."""
         if not self._closing:
             self._closing = True
             self.note("connection from %s is ended: %s", self._peer, why.description)

@@ -1,4 +1,4 @@
-"""What a listener counts, for metrics."""
+"""Counters of a listener, for metrics."""
 
 from __future__ import annotations
 

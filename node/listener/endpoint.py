@@ -1,4 +1,4 @@
-"""What every served link has in common: it belongs to a connection, and one day it leaves.
+"""Base of all served links: it belongs to a connection, and leaves in good order.
 
 Problem: a link ends in many ways (the peer detaches, the socket dies, the leader moves, the log is deleted, the
 node stops), and each kind of link has its own loose ends to tie up first. Each way must end in one defined answer.
@@ -47,7 +47,7 @@ class EndpointHost(Protocol):
 
     @property
     def is_held_back(self) -> bool:
-        """What the peer sends is not read now."""
+        """True while the connection does not read from the peer."""
         ...
 
     @property
@@ -56,11 +56,11 @@ class EndpointHost(Protocol):
         ...
 
     def errand(self, work: Coroutine[Any, Any, None]) -> None:
-        """Like `spawn`, but it is carried out even when the connection ends."""
+        """Carry out work like `spawn`, but even when the connection ends."""
         ...
 
     def flush_soon(self) -> None:
-        """Output was produced: send it in this turn of the loop."""
+        """Send output that was produced, in this turn of the loop."""
         ...
 
     def pump_soon(self, endpoint: Endpoint) -> None:
@@ -68,24 +68,24 @@ class EndpointHost(Protocol):
         ...
 
     def received(self, count: int, size: int, events: int) -> None:
-        """Deliveries that are to be answered, and the events in them."""
+        """Count deliveries that are to be answered, and the events in them."""
         ...
 
     def answered(self, count: int, size: int, accepted: bool) -> None: ...
     def delivered(self, count: int, size: int) -> None: ...
     def output_full(self) -> bool: ...
     def room_to_keep(self) -> int:
-        """Bytes that the connection may make the node hold besides what it does."""
+        """Bytes that the connection may still make the node hold."""
         ...
 
     def note(self, text: str, *args: object) -> None:
-        """A line in the log about what the peer did, unless there are too many."""
+        """Log a line about what the peer did, unless there are too many."""
         ...
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None: ...
     def reply(self, endpoint: Endpoint, reply_to: str | None, message: bytes) -> None: ...
     def fail(self, error: BaseException) -> None:
-        """A bug: this connection is closed, all others live."""
+        """Close this connection because of a bug; all others live."""
         ...
 
 
@@ -117,7 +117,7 @@ class Endpoint:
         return {} if told is None else {protocol.LINK_LOG: told}
 
     def is_stranded(self) -> bool:
-        """What it needs is out of this node's reach, and may be had elsewhere."""
+        """True if the link needs something that this node cannot reach, and that another node may serve."""
         return is_stranded(self.plan)
 
     def on_transfers(self, event: Transfers) -> None:
@@ -139,15 +139,15 @@ class Endpoint:
             self._try_to_move()
 
     def quiesce(self) -> None:
-        """Take in nothing more; what waits is turned away."""
+        """Take in nothing more; turn away what waits."""
 
     @property
     def idle(self) -> bool:
-        """Nothing is unanswered."""
+        """True while nothing is unanswered."""
         return True
 
     def gone(self) -> None:
-        """The link exists no more. Release everything; late answers find a dead link, which does no harm."""
+        """Release everything of a link that is gone. Late answers find a dead link, which does no harm."""
         self._leaving = True
         if self._moving is not None:
             self._moving.cancel()
@@ -171,7 +171,7 @@ class Endpoint:
         self.maybe_close()
 
     def belongs_elsewhere(self) -> bool:
-        """The peer follows redirects, and there is one to give it."""
+        """True if the peer follows redirects, and there is one to give it."""
         broker, log, partition = self.plan.broker, self.plan.log, self.plan.partition
         if partition is None or self.plan.assigned or not self.host.redirects:
             return False
@@ -179,7 +179,7 @@ class Endpoint:
         return leader not in (None, broker.node_id) and link_plan.redirect(broker, leader, log) is not None
 
     def move(self) -> None:
-        """The partition has another leader, or none yet: redirect the peer there when it is known."""
+        """Redirect the peer to the partition's new leader as soon as that is known."""
         if self._leaving:
             return
         self._leaving = True
@@ -197,7 +197,7 @@ class Endpoint:
             return
         leader = broker.leader(log, partition)
         if broker.is_local(log, partition):
-            error = errors.moved(log, partition)  # and back again: attach here anew
+            error = errors.moved(log, partition)  # and back again: attach here again
         elif leader is None or leader == broker.node_id:
             return
         else:
@@ -215,7 +215,7 @@ class Endpoint:
         self.leave(error)
 
     def maybe_close(self) -> None:
-        """Called whenever something was answered."""
+        """Close a leaving link once it is idle. Called after every answer."""
         if self._going and self.idle and self.link.alive:
             self.link.close(self._farewell)
             self.host.flush_soon()

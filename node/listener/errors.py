@@ -1,4 +1,4 @@
-"""Why an attach or a message is turned down, in words that say whose fault it is, what to do, and whether to retry.
+"""Errors that attaches and messages are refused with: whose fault it is, what to do, and whether to retry.
 
 Problem: "amqp:not-found" alone leaves the reader guessing what was not found, and whether it will be.
 Rule never broken: every error that leaves a listener names the thing, blames a side, and says what to do next.
@@ -33,7 +33,7 @@ from node.partition.consumer_groups.group_state import DenialCode, Denied
 
 
 class Refused(Exception):
-    """What was asked for is refused with this error."""
+    """Refusal of an attach or a request, with an AMQP error."""
 
     def __init__(self, error: Error) -> None:
         super().__init__(f"{error.condition}: {error.description}")
@@ -91,7 +91,7 @@ def not_confirmed() -> Error:
 
 
 def why_cut_off(silent: Collection[int]) -> str:
-    """`silent`: the nodes that do not answer."""
+    """The sentence that names the nodes that do not answer (`silent`)."""
     *most, last = map(str, silent)
     nodes = f"nodes {', '.join(most)} and {last} do" if most else f"node {last} does"
     return f"this node is cut off: {nodes} not answer; start a majority of the cluster's nodes, or ask another node"
@@ -174,14 +174,14 @@ _CONDITIONS: dict[FailureKind, str] = {
 
 
 def append_refused(why: Failed, log: str) -> Error:
-    """What a partition refused for good, in the peer's terms."""
+    """The AMQP error for a partition's final refusal of an append."""
     retry = "try again later" if why.retriable else "do not send it again"
     condition = _CONDITIONS.get(why.kind, INTERNAL_ERROR)
     return Error(condition, f"log {log!r} did not take the message: {why.detail}; {retry}")
 
 
 def producer_refused(why: Failed, log: str) -> Error:
-    """Why a producer may not attach, in the peer's terms."""
+    """The AMQP error for a producer that may not attach."""
     condition = _CONDITIONS.get(why.kind, INTERNAL_ERROR)
     return Error(condition, f"the producer cannot be opened on {log!r}: {why.detail}")
 
@@ -227,7 +227,7 @@ _DENIALS: dict[DenialCode, str] = {
 
 
 def claim_denied(why: Denied, log: str, partition: str, group: str) -> Error:
-    """Why a receiver may not read in the name of a group."""
+    """The AMQP error for a receiver that may not read in a group's name."""
     return Error(
         _DENIALS.get(why.code, NOT_ALLOWED),
         f"partition {partition!r} of {log!r} is not given to this receiver of group {group!r}: {why.detail}",
@@ -235,7 +235,7 @@ def claim_denied(why: Denied, log: str, partition: str, group: str) -> Error:
 
 
 def group_full(log: str, group: str, waited_s: float | None) -> Error:
-    """`waited_s` None: not at all."""
+    """The AMQP error for a full group. `waited_s` None: the receiver did not wait."""
     text = f"every partition of {log!r} has its receiver in group {group!r}"
     if waited_s is not None:
         text += f", for {waited_s:g} s now"

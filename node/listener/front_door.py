@@ -1,11 +1,11 @@
-"""The door of a listener that speaks TLS: what a client begins with decides how it is served.
+"""Accepts the connections of a listener with TLS, and serves each by its first bytes.
 
 Problem: a client may begin with TLS, or ask for TLS in AMQP's own words (section 5.2 of the specification), or be at
-the wrong door. asyncio has no word for the second, and says nothing of the third to anybody.
-Rules never broken: the first bytes are looked at, and left where they are, so that whoever serves the connection reads
-them; everything up to AMQP's open has one deadline; who waits at the door counts, and there is a bound for them.
-Rejected: starting TLS on a transport that has read already. What a client sent in one piece with its request would be
-lost to the handshake.
+the wrong port. asyncio cannot do the second, and answers nothing to the third.
+Rules never broken: the first bytes are looked at, and left where they are, so that the connection's protocol reads
+them; everything up to AMQP's open has one deadline; connections that are not served yet count, and there is a bound.
+Rejected: starting TLS on a transport that has read already. Bytes that a client sent in one piece with its request
+would be lost to the handshake.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ log = logging.getLogger("holdfast.listener")
 HEAD_BYTES = 8
 UNREAD_BYTES = 64 * 1024
 NO_DESCRIPTORS_PAUSE_S = 1.0
-"""After the system has refused a descriptor: connections that end meanwhile give theirs back."""
+"""Pause after the system has refused a descriptor: connections that end meanwhile give theirs back."""
 
 OTHERS_CAME = "others came while it had not opened; connect again"
 
@@ -61,7 +61,7 @@ class FrontDoor:
         self.sockets: list[socket.socket] = []
 
     async def open(self, host: str, port: int) -> None:
-        """Raises OSError when the address cannot be had."""
+        """Listen. Raises OSError when the address cannot be had."""
         loop = asyncio.get_running_loop()
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         for family, _, _, _, address in dict.fromkeys(found):
@@ -76,7 +76,7 @@ class FrontDoor:
             self._accepting.append(loop.create_task(self._accept(listening)))
 
     async def close(self) -> None:
-        """Who is inside stays; who waits is sent away."""
+        """Stop listening, and end the connections that are not served yet; the others stay."""
         tasks = [*self._accepting, *self._tasks]
         for task in tasks:
             task.cancel()
@@ -139,7 +139,7 @@ class FrontDoor:
                 arrived.close()
 
     async def _way_in(self, arrived: socket.socket, peer: object) -> ssl.SSLContext | Literal[False] | None:
-        """The context to serve it with, False for none; None: it is sent away."""
+        """The context to serve the connection with, False for none; None: it is sent away."""
         head = await self._peek(arrived)
         if len(head) < HEAD_BYTES:
             return None
@@ -163,8 +163,8 @@ class FrontDoor:
 
     async def _peek(self, arrived: socket.socket) -> bytes:
         """The first eight bytes, which stay unread; fewer: there will be no more. Every protocol that is served here
-        begins with as many, and the kernel wakes nobody before they are there: who sends them one by one, or never,
-        costs nothing."""
+        begins with as many, and the kernel does not wake us before they are there: a client that sends them one by one,
+        or never, costs nothing."""
         loop = asyncio.get_running_loop()
         arrived.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, HEAD_BYTES)
         while True:

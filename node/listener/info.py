@@ -1,10 +1,10 @@
-"""`<log>/$info`: what a client must know of a log before it attaches to its partitions (ES-54 to ES-58).
+"""The address `<log>/$info`: the partitions and offsets of a log, for clients before they attach (ES-54 to ES-58).
 
 Problem: partitions, and where they begin and end, are known for certain only to their leaders, which may be
 elsewhere.
-Rule never broken: one message per credit, spaced in time, each with an entry for every partition. What could not be
-learned is marked (`available` false), never passed off as empty. To who takes no output, or keeps too much unsettled,
-nothing is sent, and nobody is asked for it; an interval later that is looked at again.
+Rule never broken: one message per credit, spaced in time, each with an entry for every partition. A partition that
+could not be asked is marked (`available` false), never passed off as empty. A client that takes no output, or keeps too
+much unsettled, is sent nothing, and no partition is asked for it; an interval later that is looked at again.
 Rejected: answering from this node's replicas. A follower's end lags behind what producers have been told. Rejected: to
 ask all partitions at once. Each question is a round of messages in its group; a thousand at a time kept two busy cores
 from answering anybody for longer than leaders wait for their followers, and hundreds of groups elected new ones.
@@ -25,11 +25,11 @@ from node.listener.endpoint import Endpoint, EndpointHost
 from node.partition.api import PartitionInfo
 
 RETRY_DELAY_S = 0.1
-"""Between questions to a partition that has no leader."""
+"""Delay between questions to a partition that has no leader."""
 
 ASKED_AT_ONCE = 256
-"""Partitions, for one answer: some tens of milliseconds of work for the nodes. And a thousand whose leaders do not
-answer, which takes two seconds to find out, leave each other time enough."""
+"""Partitions asked at once for one answer: some tens of milliseconds of work for the nodes. And a thousand whose
+leaders do not answer, which takes two seconds to find out, leave each other time enough."""
 
 
 class Info(Endpoint):
@@ -87,7 +87,7 @@ class Info(Endpoint):
             self.host.delivered(0, len(message))
 
     def _is_stuck(self) -> bool:
-        """The node would only keep what is sent now. Then it is not sent before the next interval."""
+        """Tell whether the node would only keep what it sends now. Then nothing is sent before the next interval."""
         host = self.host
         is_stuck = host.output_full() or (self.link.unsettled > 0 and host.room_to_keep() <= 0)
         if is_stuck:
@@ -130,7 +130,7 @@ class Info(Endpoint):
 
 
 def describe(info: PartitionInfo) -> dict[str, Any]:
-    """One entry of the list. Offsets are symbols, null when nothing is stored."""
+    """Entry of the list for one partition. Offsets are symbols, null when nothing is stored."""
 
     def offset(number: int | None) -> Any:
         return None if number is None else symbol(offset_text(number))

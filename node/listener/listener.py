@@ -2,9 +2,9 @@
 
 Problem: limits per connection do not bound a node that has ten thousand of them; and a change of leader concerns
 links on all of them at once.
-Rule never broken: what all connections together hold, in either direction, is bounded too: beyond a total each
-one's share shrinks to a floor that keeps it alive. A stop answers everything that was received before it says
-goodbye.
+Rule never broken: what all connections together hold, in either direction, is bounded too: beyond a total each one's
+share shrinks to a floor that keeps it alive. A stop answers everything that was received before it closes the
+connections.
 Rejected: refusing connections as soon as memory is short. It punishes newcomers for what the old ones do.
 """
 
@@ -30,22 +30,22 @@ from node.security.gate import Gate
 log = logging.getLogger("holdfast.listener")
 
 TOTAL_INPUT_BYTES = 256 * 1024 * 1024
-"""Received and not yet replicated, over all connections: beyond it each keeps only FLOOR_BYTES."""
+"""Bytes received and not yet replicated, over all connections: beyond it each keeps only FLOOR_BYTES."""
 
 TOTAL_OUTPUT_BYTES = 256 * 1024 * 1024
-"""Encoded and not yet taken by sockets, over all connections: beyond it each gets only FLOOR_BYTES more."""
+"""Bytes encoded and not yet taken by sockets, over all connections: beyond it each gets only FLOOR_BYTES more."""
 
 FLOOR_BYTES = 64 * 1024
 """A share so small that ten thousand of them still fit, and large enough for a message or a batch."""
 
 EXCESS_CONNECTIONS = 64
-"""Connections over the limit that are told so in AMQP; the ones beyond are just cut."""
+"""Connections over the limit that are told so in AMQP; any more are just cut."""
 
 ERRANDS_A_TURN = 16
-"""What connections leave behind is begun so many at a time: one with a thousand claims may end at any moment."""
+"""Errands of ended connections that are begun in one turn: one with a thousand claims may end at any moment."""
 
 CHANGE_S = 0.01
-"""In one turn of the loop, for telling connections of a change: each of their links looks at it."""
+"""Seconds of one turn of the loop for telling connections of a change: each of their links looks at it."""
 
 BACKLOG = 1024
 """Connections that the kernel may hold while the loop is busy: clients of a dead node come back all at once."""
@@ -60,7 +60,7 @@ class Listener:
         accounts: Accounts | None = None,
         turns: Turns | None = None,
     ) -> None:
-        """`accounts` and `turns`: of the node, shared with its other listeners."""
+        """`accounts` and `turns` are the node's, shared with its other listeners."""
         self.broker = broker
         self.gate = gate or Gate(bind_host=config.bind_host, tls=config.tls)
         self.config = config
@@ -84,12 +84,12 @@ class Listener:
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
-        """Where it listens: (host, port)."""
+        """Addresses that the listener is bound to: (host, port)."""
         sockets = self._server.sockets if self._server is not None else ()
         return [socket.getsockname()[:2] for socket in sockets]
 
     async def start(self) -> None:
-        """Raises OSError when the address cannot be had."""
+        """Listen. Raises OSError when the address cannot be had."""
         self._loop = asyncio.get_running_loop()
         host, port = self.config.bind_host, self.config.bind_port
         if self.config.tls is None:
@@ -112,7 +112,7 @@ class Listener:
         )
 
     async def stop(self) -> None:
-        """Takes nothing new in, answers what came in before, then closes everything with amqp:connection:forced."""
+        """Take in nothing new, answer what came before, then close everything with amqp:connection:forced."""
         self._stopping = True
         if isinstance(self._server, FrontDoor):
             await self._server.close()
@@ -160,7 +160,7 @@ class Listener:
         return "excess"
 
     def opened(self, connection: Connection) -> None:
-        """Its peer has logged in, and said `open`."""
+        """Note that the peer has logged in, and said `open`."""
         self._strangers.remove(connection)
 
     def forget(self, connection: Connection) -> None:
@@ -170,7 +170,7 @@ class Listener:
             self.counters.connections_open -= 1
 
     def errand(self, work: Coroutine[Any, Any, None]) -> None:
-        """Work that a connection leaves behind: the claims of its links, to be let go."""
+        """Start work that a connection leaves behind: the release of its links' claims."""
         self._errands_due.append(work)
         if len(self._errands_due) == 1:
             asyncio.get_running_loop().call_soon(self._start_errands)
@@ -196,14 +196,14 @@ class Listener:
         return usual_bytes if self.output_bytes < TOTAL_OUTPUT_BYTES else FLOOR_BYTES
 
     def answered_all(self) -> None:
-        """A connection has nothing unanswered any more."""
+        """Note that a connection has nothing unanswered any more."""
         if self._stopping:
             self._wake_waiters()
 
     # ------------------------------------------------------------------------------------------- changes
 
     def _changed(self) -> None:
-        """Called by the broker, possibly in the midst of a Raft turn: only noted here."""
+        """Note a change. The broker calls it, possibly in the midst of a Raft turn."""
         if not self._change_due and self._loop is not None:
             self._change_due = True
             self._loop.call_soon(self._spread_change)
@@ -217,7 +217,7 @@ class Listener:
             self._tell_change()
 
     def _tell_change(self) -> None:
-        """Those that have many links are told in turns of their own."""
+        """Tell connections of a change; one with many links uses up a turn of its own."""
         until_s = clock_s() + CHANGE_S
         while self._untold and clock_s() < until_s:
             connection = self._untold.pop()
@@ -235,7 +235,7 @@ class Listener:
                 waiter.set_result(None)
 
     async def until(self, condition: Callable[[], bool], wait_s: float) -> bool:
-        """Waits for a change that makes the condition true; False when the time was up first."""
+        """Wait for a change that makes the condition true; False when the time was up first."""
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + wait_s
         while not condition():

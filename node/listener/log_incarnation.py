@@ -4,10 +4,10 @@ Problem: links know their log by its name, and a log that was deleted may be mad
 anybody was told of either. Rule never broken: what a link appends, reads, claims or commits goes into the log that it
 was attached to; once that is gone, its name is as unknown to the link as if nothing had taken it.
 
-The identity of a log is given by the metadata when it is made and never used again. Another cluster counts anew, and
-may stand behind the same addresses one day: so clients are told the cluster's identity with it. Groups of replicas have
-identities of their own, which is why nothing of this has to cross to other nodes: a gateway asks for a group, and the
-group of a deleted log is not there any more.
+The identity of a log is given by the metadata when it is made and never used again. Another cluster counts from the
+beginning, and may stand behind the same addresses one day: so clients are told the cluster's identity with it. Groups
+of replicas have identities of their own, which is why nothing of this has to cross to other nodes: a gateway asks for a
+group, and the group of a deleted log is not there any more.
 
 Rejected: noticing it when the node is told of changes. Those are told together, and late: a producer would go on into
 the new log for as long as that takes.

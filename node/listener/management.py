@@ -54,35 +54,35 @@ from node.security.authorisation import Need
 log = logging.getLogger("holdfast.listener")
 
 REQUESTS_UNDER_WAY = 16
-"""Per link. Administration is rare; who sends more at once waits for credit."""
+"""Requests under way on one link. Administration is rare; a client that sends more at once waits for credit."""
 
 ANSWERS_WAITING = 64
-"""Per reply link. A client that asks and gives no credit for the answers loses the newest ones."""
+"""Answers that wait on one reply link. A client that asks and gives no credit for the answers loses the newest ones."""
 
 ANSWERS_WAITING_BYTES = 1024 * 1024
-"""Of all reply links of a connection together. Of a client that gives no credit the newest answers are lost; one that
-is longer than that waits alone."""
+"""Bytes of answers that wait on all reply links of a connection together. A client that gives no credit loses the
+newest answers; one that is longer than that waits alone."""
 
 REQUEST_SIZE_LIMIT = 128 * 1024
-"""Bytes. A request is a handful of names and numbers; the winners of a transaction group are up to 4096 names."""
+"""Bytes of a request: a handful of names and numbers; the winners of a transaction group are up to 4096 names."""
 
 REQUEST_VALUES = 8192
-"""Lists, maps and what is in them. Each becomes an object, were it one byte on the wire."""
+"""Lists, maps and their values in a request. Each becomes an object, were it one byte on the wire."""
 
 CORRELATION_BYTES = 256
-"""Of the message-id of a request, encoded. Its answer says it again, and may wait."""
+"""Bytes of a request's message-id, encoded. Its answer repeats it, and may wait."""
 
 SHOWN_CHARACTERS = 60
-"""Of what a peer said, where an answer or the log shows it again."""
+"""Characters of the peer's text that an answer or the log shows again."""
 
 FAILURE_CHARACTERS = 1000
-"""Of the sentence that says why a request failed. Most are one line; whoever writes them may show a name in them."""
+"""Characters of the sentence that says why a request failed. Most are one line; it may contain names."""
 
 REQUEST_TIMEOUT_S = 30.0
-"""After that the answer is "unknown": the metadata group has no leader, or is very slow."""
+"""Time after which the answer is "unknown": the metadata group has no leader, or is very slow."""
 
 PASSING = ("unavailable", "unknown")
-"""Failures that another node may not have."""
+"""Error codes of failures that another node may not have."""
 
 
 # ------------------------------------------------------------------------------------------------- codec
@@ -98,7 +98,7 @@ class Request:
 
 
 def shown(said: Any) -> str:
-    """What a peer said, cut to where it can be recognised."""
+    """The peer's text, cut to where it can be recognised."""
     return repr(said[:SHOWN_CHARACTERS] if isinstance(said, (str, bytes)) else said)[:SHOWN_CHARACTERS]
 
 
@@ -148,7 +148,7 @@ def _read_arguments(body: Any, allowed: frozenset[str]) -> dict[str, Any]:
 
 
 def _plain(argument: Any) -> str | int | bool | list[str] | None:
-    """Without the AMQP type that it came with."""
+    """The argument without the AMQP type that it came with."""
     if isinstance(argument, list):
         return [str(item) for item in argument]
     if isinstance(argument, bool):
@@ -157,7 +157,7 @@ def _plain(argument: Any) -> str | int | bool | list[str] | None:
 
 
 def read_request(message: Message) -> Request:
-    """Raises AdminRequestFailed: the request is understood well enough to be answered, and wrong."""
+    """Read the operation and its arguments. Raises AdminRequestFailed if the request can be answered, but is wrong."""
     properties = message.application_properties
     kind, operation = _text(properties, protocol.TYPE), _text(properties, protocol.OPERATION)
     rule = protocol.REQUESTS.get((kind.lower(), operation.lower()))
@@ -176,7 +176,7 @@ def _correlation(message: Message) -> Any:
 
 
 def _read(payload: bytes) -> Message:
-    """A request whose answer can be told. Raises MalformedMessage or Refused."""
+    """Decode a request whose answer can be told. Raises MalformedMessage or Refused."""
     if count_values(payload, REQUEST_VALUES) > REQUEST_VALUES:
         text = f"a request holds at most {REQUEST_VALUES} values, this one has more: ask for less at a time"
         raise Refused(Error(RESOURCE_LIMIT_EXCEEDED, text))
@@ -213,7 +213,7 @@ def write_failure(correlation: Any, error: AdminRequestFailed) -> bytes:
 
 
 class Management(Endpoint):
-    """Takes requests."""
+    """The link that takes requests."""
 
     link: ReceiverLink
 
@@ -326,14 +326,14 @@ class Management(Endpoint):
         return {**body, where: seen}
 
     def _write_down(self, request: Request | None, outcome: str) -> None:
-        """What only reads is not, and positions of groups are no administration."""
+        """Audit a request, unless it only reads, or commits a group's position, which is no administration."""
         if request is None or request.operation == "group.commit":
             return
         if request.operation.rpartition(".")[2] not in permissions.READS:
             self.host.visitor.administered(request.operation, request.arguments, outcome)
 
     async def _note(self, request: Request, own: ClientTransaction) -> dict[str, Any]:
-        """It counts when the transaction commits; until then nothing is done."""
+        """Stage the request in its transaction: it takes effect at the commit."""
         if request.operation != "group.commit":
             what = request.operation.replace(".", " ")
             text = f"{what} cannot be part of a transaction, only group commit can: send it without one"
@@ -351,7 +351,7 @@ class Management(Endpoint):
 
 
 class Reply(Endpoint):
-    """Carries answers to one client."""
+    """The link that carries answers to one client."""
 
     link: SenderLink
 
@@ -364,7 +364,7 @@ class Reply(Endpoint):
         self.link.accept(source=Source(address=self.address, dynamic=self.plan.dynamic))
 
     def called(self) -> set[str | None]:
-        """What a reply-to may say to mean it. None: a request that does not say where its answer goes."""
+        """Names that a reply-to may call this link by. None: a request without a reply-to."""
         target = self.link.remote_target
         return {None, self.address, self.link.name, target.address if isinstance(target, Target) else None}
 
@@ -401,8 +401,8 @@ class Reply(Endpoint):
 
 
 class Replies:
-    """The reply links of a connection, by what a reply-to may call them: an answer is not to look at all links of its
-    connection, of which there may be thousands."""
+    """The reply links of a connection by name, so that an answer does not search all links of its connection, of which
+    there may be thousands."""
 
     def __init__(self) -> None:
         self._links: dict[tuple[Any, str | None], dict[Reply, None]] = {}  # by session (None: any), in their order
@@ -419,7 +419,7 @@ class Replies:
                 self._links.pop(place, None)
 
     def find(self, session: Any, reply_to: str | None) -> Reply | None:
-        """The first that is meant, of the session in which the request came before others."""
+        """The first link of that name, preferably in the session of the request."""
         called = self._links.get((session, reply_to)) or self._links.get((None, reply_to))
         return None if called is None else next(iter(called))
 

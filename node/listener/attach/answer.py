@@ -6,7 +6,7 @@ Rules never broken: every attach is answered within `leader_wait_s` (and the tim
 those that came before it on its connection are (`attach_queue.py`);
 the answer "attached" is given only when the link can be served and its starting position is fixed; to an idempotent
 producer, when what it is granted is replicated.
-Rejected: attaching at once and sorting things out behind. The client would start its clock, or its producers, too
+Rejected: attaching at once and sorting things out afterwards. The client would start its clock, or its producers, too
 early.
 """
 
@@ -45,7 +45,7 @@ from node.transactions.errors import TransactionFailed
 from node.transactions.producer import TransactionalProducer
 
 UNSURE = frozenset({NOT_FOUND, RESOURCE_DELETED})
-"""What this node may believe because it has not heard the latest."""
+"""Refusals that this node may believe only because it has not heard the latest."""
 
 
 class Attacher(EndpointHost, Claimer, Protocol):
@@ -96,7 +96,7 @@ def _answer(host: Attacher, link: Link) -> None:
 
 
 async def _answer_coordinator(host: Attacher, link: Link, plan: Plan) -> None:
-    """A transactional id is held when the answer is given; nobody else has it then."""
+    """Answer the attach once the transactional id is held; nobody else has it then."""
     manager, terms = plan.broker.transactions, plan.transactions
     assert isinstance(link, ReceiverLink)
     assert manager is not None
@@ -130,7 +130,7 @@ async def _answer_coordinator(host: Attacher, link: Link, plan: Plan) -> None:
 
 
 async def _look_again(host: Attacher, link: Link) -> None:
-    """What this node has not heard of may have been made through another one a moment ago."""
+    """Answer the attach again after catching up: another node may have made the log or partition a moment ago."""
     confirmed = await host.broker.current()
     try:
         if link.alive and confirmed:
@@ -171,7 +171,7 @@ def _events(
 
 
 def _answer_now(host: Attacher, link: Link, plan: Plan) -> bool:
-    """Whether the link can be accepted at once; raises Refused when it must go elsewhere."""
+    """Tell whether the link can be accepted at once. Raises Refused when it must go elsewhere."""
     if plan.partition is not None:
         _redirect_away(host, plan, plan.partition)
         if not _leader_usable(plan, plan.partition):
@@ -239,7 +239,7 @@ async def _answer_in_time(host: Attacher, link: Link, plan: Plan) -> None:
             held = None  # the endpoint's now
             host.serve(link, endpoint)
             if isinstance(link, SenderLink) and link.credit > 0:
-                endpoint.on_credit(Credit(link))  # it came with the attach, before there was anybody to take it
+                endpoint.on_credit(Credit(link))  # it came with the attach, before there was an endpoint to take it
     except TimeoutError:
         link.refuse(errors.no_leader(plan.log, plan.partition or "any", wait_s))
     except (Refused, KeyError) as problem:  # KeyError: the log was deleted meanwhile
@@ -259,7 +259,7 @@ async def _until_usable(host: Attacher, plan: Plan, partition: str) -> None:
 
 
 async def _open_producer(host: Attacher, plan: Plan) -> ProducerOpened | None:
-    """On the word of the partition's leader. Whatever stands in the way but the producer itself is tried again."""
+    """Open the producer at the partition's leader; every failure but the producer's own is tried again."""
     if plan.producer is None or plan.partition is None:
         return None
     while True:
@@ -274,8 +274,8 @@ async def _open_producer(host: Attacher, plan: Plan) -> ProducerOpened | None:
 
 
 async def _position(host: Attacher, plan: Plan, partition: str) -> Start:
-    """Where `@latest` is now, on the word of a leader that a majority has confirmed: also of this node, which may have
-    been deposed without having noticed."""
+    """Resolve `@latest` at a leader that a majority has confirmed. This node asks itself the same way: it may have been
+    deposed without having noticed."""
     while True:
         await _until_usable(host, plan, partition)
         try:
@@ -289,4 +289,4 @@ async def _position(host: Attacher, plan: Plan, partition: str) -> Start:
 
 
 RETRY_DELAY_S = 0.05
-"""Between questions to a leader that could not answer."""
+"""Delay between questions to a leader that could not answer."""

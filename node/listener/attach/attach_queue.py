@@ -1,11 +1,11 @@
-"""Attaches of one connection whose answer takes a while: so many at a time, the others behind them.
+"""Attaches of one connection whose answer takes a while: a few at a time, the others queued.
 
 The problem: the claim of a consumer group, the opening of a producer and the position of `@latest` each cost an entry
 in a log or a question to a leader, and work in the turn that brings the answer; a peer may attach ten thousand links in
 one write. The rules: UNDER_WAY of a connection are under way at once, in the order in which they came. A connection
-that floods the node has one at a time, until nothing of it waits: what honest producers send waits behind few of its
-entries. Receivers that wait for a partition of their group, which may take as long as others keep theirs, do not stand
-in the way of the rest, and there are no more than HELD of them. A link that is gone when its turn comes is passed over.
+that floods the node has one at a time, until nothing of it waits: the entries of honest producers wait behind few of
+its own. Receivers that wait for a partition of their group, which may take as long as others keep theirs, do not hold
+up the rest, and there are no more than HELD of them. A link that is gone when its turn comes is passed over.
 Rejected: a limit for the node. One peer would use it up for all.
 """
 
@@ -22,28 +22,30 @@ from node.listener.errors import Refused
 from node.listener.limits.turns import Turns
 
 UNDER_WAY = 4
-"""Of one connection: each takes a millisecond of the turn that answers it. Some hundreds a second are answered so."""
+"""Attaches under way of one connection: each takes a millisecond of the turn that answers it. Some hundreds a second
+are answered so."""
 
 WAITING = 32
-"""Of one connection, behind those. More are not taken in: the peer's input waits. Work that is taken in before it can
-be answered makes everybody wait, and what it makes the node hold ends in a refusal that costs as much as the answer."""
+"""Attaches of one connection that wait their turn. More are not taken in: the peer's input waits. Work that is taken in
+before it can be answered delays everybody, and what it makes the node hold ends in a refusal that costs as much as the
+answer."""
 
 LETTING_GO = 4
-"""Claims of one connection that are let go at once: each is an entry in a log. A connection that ends may have had
-thousands, and whatever honest producers send waits behind the entries that came before."""
+"""Claims of one connection that are released at once: each is an entry in a log. A connection that ends may have had
+thousands, and the entries of honest producers wait behind them."""
 
 HELD = 256
 """Receivers of one connection that wait for a partition: more than a process has any use for."""
 
 HELD_AT_FULL_PACE = 8
-"""So many ask for a partition twenty times a second; more share that pace."""
+"""Receivers that ask for a partition twenty times a second; more share that pace."""
 
 Work = Callable[[], Coroutine[Any, Any, None]]
 Start = Callable[[Coroutine[Any, Any, None]], None]
 
 
 def _nobody() -> None:
-    """Takes in no more."""
+    """Do nothing: the connection takes in no more."""
 
 
 class AttachQueue:
@@ -55,19 +57,19 @@ class AttachQueue:
         self._under_way = 0
         self._over = False
         self._floods = False
-        """As many waited as may, and some of them still do."""
+        """True while the queue was full and is not empty yet."""
         self.letting_go = asyncio.Semaphore(LETTING_GO)
-        """For the questions by which the claims of links that are gone are let go."""
+        """Limits the claims of gone links that are being released."""
         self._waiting: deque[tuple[Link, Work, Start]] = deque()
 
     def add(self, link: Link, work: Work, start: Start) -> None:
-        """`start` makes a task of it."""
+        """Queue the work for a link; `start` makes a task of it."""
         self._waiting.append((link, work, start))
         self._floods = self._floods or self.is_full
         self._go_on()
 
     def hold(self, work: Work, start: Start) -> None:
-        """One that waits for a partition. Raises Refused."""
+        """Start work that waits for a partition. Raises Refused at the limit."""
         if self.held >= HELD:
             told = f"{HELD} receivers of this connection wait for partitions already: attach when one has come"
             raise Refused(Error(RESOURCE_LIMIT_EXCEEDED, told))
@@ -76,18 +78,18 @@ class AttachQueue:
 
     @property
     def is_full(self) -> bool:
-        """No more attaches are taken in for now."""
+        """True while no more attaches are taken in."""
         return len(self._waiting) >= WAITING
 
     @property
     def pace(self) -> float:
-        """How much longer than usual a receiver waits between two questions for a partition."""
+        """Factor by which a receiver waits longer between two questions for a partition."""
         return max(1.0, self.held / HELD_AT_FULL_PACE)
 
     def forget_some(self, most: int) -> bool:
-        """The connection is gone, and nobody waits for an answer. Whether that was all."""
+        """Drop up to `most` waiting attaches of a connection that is gone. Returns whether none is left."""
         self._over = True
-        self._drained = _nobody  # it has this; what nothing points at any more is freed at once
+        self._drained = _nobody  # the connection has this: without the cycle it is freed at once
         for _ in range(min(most, len(self._waiting))):
             self._waiting.popleft()
         return not self._waiting

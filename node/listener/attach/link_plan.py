@@ -1,4 +1,4 @@
-"""What an attach asks for, whether it can be had, and who should serve it.
+"""The plan of a link: the service that an attach asks for, understood or refused, and the node to serve it.
 
 Problem: one address space holds logs, their `$info`, management and reply addresses, for links of both directions,
 with or without a partition; and some of what a peer may ask for is not built. Every attach must get exactly one
@@ -53,7 +53,7 @@ class Plan:
     partition: str | None = None  # None: agnostic (or not about events)
     selection: Selection | None = None  # EGRESS only
     until: int | None = None  # EGRESS only: the link ends when nothing below this offset is left for it
-    publishers: bool = False  # EGRESS only: deliveries tell who has published the event, under which number
+    publishers: bool = False  # EGRESS only: deliveries tell the event's publisher and number
     batches: bool = False  # EGRESS only: each delivery holds record batches
     dynamic: bool = False  # REPLY only: the node chooses the address
     producer: ProducerRequest | None = None  # INGEST only: the sender numbers its events
@@ -67,7 +67,7 @@ class Plan:
 
     @property
     def needs_partition(self) -> bool:
-        """A member of a group that leaves the choice to the nodes."""
+        """True for a member of a group that leaves the choice of its partition to the nodes."""
         return self.membership is not None and self.membership.group is not None and self.partition is None
 
 
@@ -185,14 +185,14 @@ def _log_and_partition(link: Link, address: str, broker: Broker) -> tuple[OneLog
 
 
 def may_redirect(policy: RedirectPolicy, desired_capabilities: Collection[str]) -> bool:
-    """Whether a peer that desires these is redirected when one of its links is better served elsewhere."""
+    """Tell whether a peer with these capabilities is redirected when another node serves one of its links better."""
     if policy != "auto":
         return policy == "always"
     return protocol.LINK_REDIRECT_CAPABILITY in desired_capabilities or follows_streams(desired_capabilities)
 
 
 def follows_streams(desired_capabilities: Collection[str]) -> bool:
-    """The peer knows the extension, hence that links may be closed to move them (ES-18)."""
+    """Tell whether the peer knows the extension, and so that links may be closed to move them (ES-18)."""
     return protocol.EVENT_STREAMS_CAPABILITY in desired_capabilities
 
 

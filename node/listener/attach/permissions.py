@@ -1,10 +1,10 @@
-"""What a link or a request needs its peer to be allowed.
+"""The rights that a link or a request needs.
 
-Problem: an attach names a log, and besides it perhaps a group, a producer or a transactional id, through each of which
-one client can end another's work.
-Rules never broken: every name that an attach or a request carries is a resource of its own; what a peer may not use, it
-is not told about: its right to the log is looked at before whether there is one. A request that stands in no table here
-is for administrators.
+Problem: an attach names a log, and perhaps a group, a producer or a transactional id, too; through each of them one
+client can end another's work.
+Rules never broken: every name that an attach or a request carries is a resource of its own. A peer is told nothing
+about resources that it may not use: its right to the log is checked before whether the log exists. A request that is in
+no table here is for administrators.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from node.security.authorisation import Need
 
 
 def first_need(link: Link) -> Need | None:
-    """Of the log that a link is about; None: of none."""
+    """The right on the log that a link is about; None: the link is about no log."""
     if isinstance(link, ReceiverLink):
         target = link.remote_target
         if link.wants_coordinator or not isinstance(target, Target) or not target.address:
@@ -37,7 +37,7 @@ def first_need(link: Link) -> Need | None:
 
 
 def needs(plan: Plan) -> Iterator[Need]:
-    """All of a link that is to be served, or is."""
+    """Yield every right that a served link needs."""
     if plan.kind is Kind.INGEST:
         yield Need("publish", "log", plan.log)
         if plan.producer is not None and plan.producer.producer_id is not None:
@@ -88,7 +88,7 @@ REQUESTS: Mapping[str, tuple[tuple[str, str, str], ...]] = {
     "cluster.status": (_LOOK,),
     "user.whoami": (),
 }
-"""Operation -> (operation, kind of resource, argument that names it). All others need `cluster cluster`."""
+"""Operation -> (operation, kind of resource, argument that names it). Operations not listed need `cluster cluster`."""
 
 LISTED: Mapping[str, tuple[str, str, str]] = {
     "log.list": ("logs", "log", "name"),
@@ -96,10 +96,10 @@ LISTED: Mapping[str, tuple[str, str, str]] = {
     "transaction.list": ("transactions", "transactional-id", "transactional_id"),
     "transaction-group.list": ("writers", "transactional-id", "writer"),
 }
-"""Operation -> (key of its list, kind, key of the name): who asks is given those that it may describe."""
+"""Operation -> (key of its list, kind, key of the name): the caller gets the entries that it may describe."""
 
 READS = frozenset({"list", "describe", "dump", "status", "hanging", "whoami"})
-"""Verbs that change nothing, and are not written down."""
+"""Verbs that change nothing, and are not audited."""
 
 
 def needs_of_request(operation: str, arguments: Mapping[str, Any]) -> Iterator[Need]:

@@ -1,23 +1,23 @@
-"""What a node that is cut off tells a connection: that it should go elsewhere.
+"""Ends the links of a connection that wait for something which a cut-off node cannot reach.
 
-Problem: a leader that is cut off from the other nodes is soon not the leader any more, and cannot know. Whoever waits
-for it (a producer, a receiver, a control link, an attach) would wait until the cut is over, while the others serve.
+Problem: a leader that is cut off from the other nodes is soon not the leader any more, and cannot know. A producer, a
+receiver, a control link or an attach that waits for it would wait until the cut is over, while the other nodes serve.
 
 Rules never broken:
- - what waits a moment for an election goes on waiting: only a node that is cut off sends anybody away, only who needs
-   what is out of its reach, and nobody who came less than `STAYS_S` ago;
- - what is not answered by then never is on that connection: whether it is stored, nobody knows here. To the peer it is
-   as if the node had died;
- - the connection as a whole ends, without a goodbye to a peer that does not know event streams; where some of its links
-   work, the others end one by one.
+ - links that wait a moment for an election go on waiting: only a node that is cut off sends peers away, only those that
+   need what is out of its reach, and none that came less than `STAYS_S` ago;
+ - a delivery that is unanswered by then is never answered on that connection: this node cannot know whether it is
+   stored. To the peer it is as if the node had died;
+ - the connection as a whole ends, without a close frame to a peer that does not know event streams; where some of its
+   links work, the others end one by one.
 
-A client that does not know event streams is not let in at all by a node that can serve nothing: to many of them a
-server that answers their open is a good one, however soon it leaves them, and they would come back for ever.
+A node that can serve nothing does not let a client in that does not know event streams: many of them take a server that
+answers their open for a good one, however soon it leaves them, and would come back for ever.
 
-Rejected: `amqp:connection:forced` for all. Some stock clients (proton's, in Python) read no further behind a close, do
+Rejected: `amqp:connection:forced` for all. Some stock clients (proton's, in Python) read no further after a close, do
 not see the socket end, and wait. A connection that breaks turns all of them to the next server of their list.
-Rejected: answering `released` to what certainly was not appended, before the end. To some stock clients that is an
-error of the application, while they send again by themselves what was not answered.
+Rejected: answering `released` to deliveries that certainly were not appended, before the end. Some stock clients report
+that as an error to the application, while they resend unanswered deliveries by themselves.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from node.listener.broker import Broker
 from node.listener.endpoint import Endpoint
 
 STAYS_S = 1.0
-"""So long a connection is kept that came to a node that was cut off, and a link on one that stays: where no other node
-is any better either, a client comes back once a second, and not as fast as it can."""
+"""Minimum life of a connection to a node that is cut off, and of a link on one that stays. Where no other node is any
+better either, a client comes back once a second, and not as fast as it can."""
 
 NEUTRAL = (Kind.MANAGEMENT, Kind.REPLY)
-"""Links that need nobody: a node can be looked at when it is cut off."""
+"""Kinds of links that need no other node: a node can be looked at when it is cut off."""
 
 
 class StrandedHost(Protocol):
@@ -51,13 +51,13 @@ class StrandedHost(Protocol):
     @property
     def served(self) -> Collection[Endpoint]: ...
     def send_away(self, why: Error) -> None:
-        """The connection ends now, and what is unanswered stays so. `why` is for the log, and for a peer that bears
-        it."""
+        """End the connection now, and leave unanswered deliveries unanswered. `why` is for the log, and for a peer that
+        can take it."""
         ...
 
 
 class Stranded:
-    """Of one connection: who waits on it in vain."""
+    """The links and attaches of one connection that wait in vain on a cut-off node."""
 
     def __init__(self, host: StrandedHost) -> None:
         self._host: StrandedHost | None = host
@@ -67,7 +67,7 @@ class Stranded:
 
     @contextlib.contextmanager
     def attaching(self, plan: Plan) -> Iterator[None]:
-        """For as long as the answer to an attach takes."""
+        """Count an attach among those that wait, until it is answered."""
         key = object()
         self._attaching[key] = plan
         self.look()
@@ -77,7 +77,7 @@ class Stranded:
             del self._attaching[key]
 
     def look(self) -> None:
-        """A link or an attach came, or the cluster has changed."""
+        """Look at all links again: a link or an attach came, or the cluster has changed."""
         self._wait_no_more()
         host = self._host
         if host is None or not host.broker.is_cut_off:
@@ -99,8 +99,8 @@ class Stranded:
             self._timer = asyncio.get_running_loop().call_later(left_s, self.look)
 
     def _end_some(self, waiting: Collection[Endpoint], silent: Collection[int]) -> float | None:
-        """Others on the connection are served; attaches are refused in their own time. Returns when the next link has
-        stayed for long enough."""
+        """End the links that have waited for long enough, on a connection that is otherwise served; attaches time out
+        by themselves. Returns the seconds until the next link is due."""
         over_s = time.monotonic() - STAYS_S
         for endpoint in waiting:
             if endpoint.since_s <= over_s:
@@ -108,7 +108,7 @@ class Stranded:
         return min((one.since_s - over_s for one in waiting if one.since_s > over_s), default=None)
 
     def end(self) -> None:
-        """The connection is gone, and is held no longer from here."""
+        """Drop the reference to a connection that is gone."""
         self._wait_no_more()
         self._host = None
 

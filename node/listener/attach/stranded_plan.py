@@ -1,4 +1,4 @@
-"""Whether what a link needs, or an attach asks for, is out of the reach of a node that is cut off."""
+"""The test whether a link or an attach needs something that a cut-off node cannot reach."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from node.listener.attach.link_plan import Kind, Plan
 
 
 def is_stranded(plan: Plan) -> bool:
-    """A link to all partitions of a log is, when each of them is."""
+    """Tell whether a cut-off node cannot reach what the plan needs; of a link to all partitions: none of them."""
     broker = plan.broker
     if not broker.is_cut_off:
         return False
@@ -17,5 +17,5 @@ def is_stranded(plan: Plan) -> bool:
             return broker.is_stranded(plan.log, plan.partition)
         view = broker.describe(plan.log)
         return view is not None and all(broker.is_stranded(plan.log, partition) for partition in view.partitions)
-    except KeyError:  # the log is gone, and that is told otherwise
+    except KeyError:  # the log is gone: the link learns that elsewhere
         return False

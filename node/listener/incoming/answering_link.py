@@ -1,7 +1,7 @@
-"""What becomes of the deliveries of a link that brings events: answers, credit, and how such a link ends.
+"""Answers, credit and the end of a link that brings events.
 
-Problem: what a client makes of an answer decides whether it sends again, and whether what it sends next may overtake;
-and some clients do not know the answer that would be true.
+Problem: by its answer a client decides whether it sends again, and whether its next message may overtake; and some
+clients do not know the answer that would be true.
 
 Rules never broken:
  - a delivery is answered once: accepted only after its record is committed; rejected when the message is at fault;
@@ -10,7 +10,7 @@ Rules never broken:
  - credit is granted for what has been answered, never for what is still under way: the window bounds what a link can
    have in memory here, whatever the peer does;
  - to a peer that knows the extension, an answer that asks for resending is followed by the end of the link, before any
-   later message is accepted. Else the resent message would come behind its successors.
+   later message is accepted. Else the resent message would come after its successors.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from node.partition.api import Appended, Failed
 from node.partition.idempotence.producer_state import FORGOTTEN
 
 MIN_CREDIT = 2
-"""However big the messages: one being replicated, one on its way."""
+"""Least credit, however big the messages: one being replicated, one on its way."""
 
 UNKNOWN = Modified(delivery_failed=True)
 
@@ -67,13 +67,13 @@ class AnsweringLink(Endpoint):
         self._tells_doubts = protocol.MODIFIED in outcomes
         self._doubtful: list[QueuedBatch] = []  # never to be answered: the link ends for their sake
         self._doubtful_count = 0
-        self._asked_about: list[QueuedBatch] = []  # somebody may yet tell what became of them
+        self._asked_about: list[QueuedBatch] = []  # a leader may yet tell their fate
         self._ordered = self._redirects or host.knows_streams  # nothing is accepted behind what was not
 
     # -------------------------------------------------------------------------------------------- messages come in
 
     def _count(self, payloads: list[bytes]) -> tuple[int, int]:
-        """From now on they are unanswered."""
+        """Count messages as unanswered. Returns their number and bytes."""
         count, size = len(payloads), sum(map(len, payloads))
         self._note(count, size, count)
         return count, size
@@ -100,7 +100,8 @@ class AnsweringLink(Endpoint):
         self._account(batch.count, batch.size, True)
 
     def _settle_row(self, batch: QueuedBatch, at: int, count: int, offset: int, partition: symbol) -> None:
-        """Deliveries whose records stand side by side, the first at `offset`: that one tells it, if they came so."""
+        """Settle deliveries whose records are consecutive in the log, the first at `offset`; the first
+        answer tells the offset of all if they came in a row."""
         link, deliveries = self.link, batch.deliveries
         if offset == FORGOTTEN:
             link.settle(deliveries[at : at + count], ACCEPTED)
@@ -124,10 +125,10 @@ class AnsweringLink(Endpoint):
         wait_s = self.host.config.leader_wait_s
         broker, log = self.plan.broker, self.plan.log
         stored = await find_out(broker, log, partition, why, wait_s)
-        if batch not in self._asked_about:  # the link is gone, and it was let go of
+        if batch not in self._asked_about:  # the link is gone, and has let go of the batch
             return
         self._asked_about.remove(batch)
-        if broker.describe(log) is None:  # whatever became of it is gone
+        if broker.describe(log) is None:  # the log is gone, and the batch's fate with it
             self._answer(batch.deliveries, batch.count, batch.size, Rejected(errors.log_deleted(log)))
         elif stored is None:
             self.in_doubt(batch)
@@ -138,7 +139,7 @@ class AnsweringLink(Endpoint):
         self.host.flush_soon()
 
     def in_doubt(self, batch: QueuedBatch) -> None:
-        """And so it stays."""
+        """Leave a batch of unknown outcome unanswered for good, and end the link."""
         self._doubtful.append(batch)
         self._doubtful_count += batch.count
         self.leave(errors.outcome_unknown(self.plan.log), over=True)
@@ -178,7 +179,7 @@ class AnsweringLink(Endpoint):
             self.link.grant(missing)
 
     def answer_in_transaction(self, batch: QueuedBatch, state: DeliveryState) -> None:
-        """What became of a batch that was handed to a transaction."""
+        """Settle a batch that was handed to a transaction."""
         accepted = isinstance(state, Transactional) and state.outcome is ACCEPTED
         self.link.settle(batch.deliveries, state)
         self._account(batch.count, batch.size, accepted)
@@ -207,9 +208,9 @@ class AnsweringLink(Endpoint):
             self._forget_doubtful()
 
     def _forget_doubtful(self) -> None:
-        """The peer was told that the link ended with an error, or has ended it itself. The deliveries are never
-        settled, not even without a state, which some clients take for an answer: the engine keeps them until the
-        connection ends.
+        """Let go of doubtful deliveries: the peer was told that the link ended with an error, or has ended it itself.
+        They are never settled, not even without a state, which some clients take for an answer: the engine keeps them
+        until the connection ends.
         """
         doubtful, self._doubtful, self._doubtful_count = self._doubtful, [], 0
         for batch in doubtful:

@@ -1,14 +1,15 @@
-"""The way of one link's messages into one partition, through changes of leader.
+"""The messages of one link on their way into one partition, through changes of leader.
 
-Problem: a link has hundreds of messages under way when the leader dies. Some are in, some certainly are not, of some
-nobody knows; meanwhile more arrive. A producer without sequence numbers can only keep its order if nothing overtakes.
+Problem: a link has hundreds of messages under way when the leader dies. Some are in, some certainly are not, and the
+fate of others is unknown; meanwhile more arrive. A producer without sequence numbers can only keep its order if nothing
+overtakes.
 
 Rules never broken:
  - each delivery is answered exactly once;
- - what an append queue submits reaches the log in the order in which the link received it. So a batch is submitted to
-   another leader, or a second time, only when no batch of this append queue is still unanswered, and then everything
-   that waits goes in the old order, behind it what came later;
- - only what *certainly* was not appended is submitted again; `unknown` is reported and never repeated.
+ - an append queue submits messages in the order in which the link received them. So it submits a batch to another
+   leader, or a second time, only when none of its batches is unanswered; then everything that waits goes in the old
+   order, followed by what came later;
+ - only a batch that *certainly* was not appended is submitted again; `unknown` is reported and never repeated.
 
 Rejected: answering `released` at the first `not_leader` and leaving the rest to the client. Stock clients treat it as
 an error of the application; and with a thousand in flight the later ones would overtake.
@@ -29,7 +30,8 @@ from node.listener.broker import Broker
 from node.partition.api import Appended, AppendOutcome, Begins, Failed
 
 RETRY_DELAY_S = 0.05
-"""Between attempts while nothing announces a change: a leader that is new, or busy, is asked twenty times a second."""
+"""Delay between attempts while nothing announces a change: a leader that is new, or busy, is asked twenty times a
+second."""
 
 _TRANSIENT = frozenset({"not_leader", "overloaded"})
 
@@ -41,7 +43,7 @@ class QueuedBatch:
     __slots__ = ("begins", "count", "deliveries", "in_doubt", "in_row", "place", "sealed", "size")
 
     def __init__(self, deliveries: list[Any], sealed: RecordBatch, count: int, size: int) -> None:
-        """`deliveries` is empty when the peer sends everything settled, `count` is how many there were. `size`: bytes,
+        """`deliveries` is empty when the peer sends everything settled; `count` is how many there were. `size`: bytes,
         as received."""
         self.in_row = True  # the deliveries came one after the other, with nothing between them
         self.deliveries = deliveries
@@ -50,26 +52,26 @@ class QueuedBatch:
         self.size = size
         self.begins: Begins | None = None
         self.place = 0  # in the order of the append queue, once it was submitted
-        self.in_doubt = False  # an attempt ended with nobody knowing whether it was appended
+        self.in_doubt = False  # an attempt ended with an unknown outcome
 
     @property
     def events(self) -> int:
-        """More than `count` if one delivery brought all."""
+        """Events in the batch: more than `count` if one delivery brought them all."""
         return self.sealed.head.record_count
 
     @property
     def first_number(self) -> int:
-        """Of a producer's batch."""
+        """Sequence number of the batch's first event."""
         return self.sealed.head.base_sequence
 
     @property
     def next_number(self) -> int:
-        """The number behind the last one."""
+        """Sequence number after that of the last event."""
         return (self.first_number + self.events) % SEQUENCES
 
 
 def sealed_messages(messages: Sequence[bytes], digests: bytes = b"") -> RecordBatch:
-    """The batch of messages that came one by one, and were looked at."""
+    """Seal checked single messages into a record batch."""
     return seal(table_of(messages), messages, bodies=False, digests=digests)
 
 
@@ -78,34 +80,34 @@ class QueueOwner(Protocol):
 
     def accepted(self, batch: QueuedBatch, stored: Appended, partition: str) -> None: ...
     def uncertain(self, batch: QueuedBatch, why: Failed, partition: str) -> None:
-        """It may be in the log, or not."""
+        """Report a batch that may be in the log, or not."""
         ...
 
     def refused(self, batch: QueuedBatch, why: Failed) -> None:
-        """Certainly not appended, and never will be."""
+        """Report a batch that certainly was not appended, and never will be."""
         ...
 
     def turned_away(self, batch: QueuedBatch, why: str) -> None:
-        """Certainly not appended; the same message may succeed later."""
+        """Report a batch that certainly was not appended, and may succeed later."""
         ...
 
     def broken(self, error: BaseException) -> None:
-        """A bug showed while an answer was handled."""
+        """Report a bug that showed while an answer was handled."""
         ...
 
 
 class State(Enum):
     FLOWING = auto()  # batches go straight to the handle
-    SWITCHING = auto()  # nothing new until what is under way is answered
+    SWITCHING = auto()  # nothing new until all that is under way is answered
     WAITING = auto()  # nothing is under way; a leader that takes batches is awaited
-    CLOSED = auto()  # everything that was not under way has been turned away; so is everything new
+    CLOSED = auto()  # waiting and new batches are turned away
 
 
 class AppendQueue:
     def __init__(
         self, owner: QueueOwner, broker: Broker, log: str, partition: str, *, wait_s: float, follow: bool
     ) -> None:
-        """`follow`: go on through whoever leads. False: what this leader does not take is turned away at once."""
+        """`follow`: go on with the next leader. False: turn away at once a batch that this leader does not take."""
         self.log = log
         self.partition = partition
         self.state = State.FLOWING
@@ -149,10 +151,10 @@ class AppendQueue:
         handle.append(batch.sealed, partial(self._answered, batch), batch.begins)
 
     def _goes(self, batch: QueuedBatch) -> None:
-        """The batch is about to be handed over, and may be answered before that has returned."""
+        """Note that the batch is about to be handed over: it may be answered before that has returned."""
 
     def _answered(self, batch: QueuedBatch, outcome: AppendOutcome) -> None:
-        """Called by the partition, possibly in the midst of a Raft turn: nothing may be thrown into that."""
+        """Take an answer from the partition, possibly in the midst of a Raft turn: nothing may be thrown into that."""
         try:
             self._take_answer(batch, outcome)
         except Exception as error:  # noqa: BLE001 - a bug of one link must not stop the node's other groups
@@ -184,12 +186,12 @@ class AppendQueue:
         if self._patience is None and (self._again or leader is None):
             self._patience = _later(self._wait_s, self._out_of_patience)
         if self._again and leader == self._leader:
-            self._retry = _later(RETRY_DELAY_S, self.attempt)  # the same one again: not at once
+            self._retry = _later(RETRY_DELAY_S, self.attempt)  # not at once: it is the same leader again
         else:
             self.attempt()
 
     def attempt(self) -> None:
-        """Submit what waits, if there is somebody to submit it to. Called when leaders may have changed, too."""
+        """Submit the waiting batches if a leader is known. Called when leaders may have changed, too."""
         if self.state is not State.WAITING:
             return
         self._cancel_timer("_retry")
@@ -214,7 +216,7 @@ class AppendQueue:
         self._turn_away(f"nobody could take it for {self._wait_s:g} s")
 
     def close(self) -> None:
-        """Nothing more goes in. What is under way will still be answered, to the owner."""
+        """Take in nothing more. Batches under way will still be answered, to the owner."""
         if self.state is not State.CLOSED:
             self.state = State.CLOSED
             self._cancel_timer("_retry")

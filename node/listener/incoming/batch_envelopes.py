@@ -7,9 +7,9 @@ Rules never broken:
  - what is not a sequence of messages is refused as a whole, and so is an envelope whose parts contradict it;
  - an envelope is known by the format its transfer states, never by what it looks like: a program may well put encoded
    messages into data sections of its own.
-Event Hubs' format stands in the frames alone, where looking for it costs more than everything else that is done for a
-message. So it is looked for on connections of peers that announce neither Event Streams nor link redirects, as those
-of Event Hubs do; see `holdfast/amqp/framing/frame_scanner.py`.
+Event Hubs' format is named in the frames alone, where looking for it costs more than everything else that is done for a
+message. So it is looked for on connections of peers that announce neither Event Streams nor link redirects, as those of
+Event Hubs do; see `holdfast/amqp/framing/frame_scanner.py`.
 
 Where an envelope goes is said by its own annotations, else by those of its first message.
 """
@@ -25,19 +25,20 @@ from holdfast.records.record_batch import MAX_RECORDS
 from node.listener.incoming import routing_annotations
 
 MAX_SECTIONS = 2 * MAX_RECORDS
-"""Of all messages of an envelope together: with 32 bytes each they fill the largest there is. Each is looked at, in one
-turn of the event loop."""
+"""Sections of all messages of an envelope together: with 32 bytes each they fill the largest there is. Each is looked
+at, in one turn of the event loop."""
 
 
 class Envelope(NamedTuple):
-    """`front`: its own annotations, as a message without contents. `messages`: what it holds, as they were sent."""
+    """An Event Hubs batch. `front`: its own annotations, as a message without contents. `messages`: its messages, as
+    they were sent."""
 
     front: bytes
     messages: Sequence[bytes]
 
 
 class Contents(NamedTuple):
-    """Of an envelope without numbers: what to store, and where its producer wants it."""
+    """Records of an envelope without sequence numbers, and the routing that its producer asks for."""
 
     records: Sequence[bytes]
     target_partition: str | None
@@ -49,7 +50,7 @@ _NO_BODY = b"\x00Sw\x40"
 
 
 def open_envelope(payload: bytes) -> Envelope:
-    """Raises MalformedMessage."""
+    """Split an envelope into its messages. Raises MalformedMessage."""
     _check_sections(payload, MAX_RECORDS + _AROUND)
     sections = split(payload)
     inner = [decode_section(payload, section) for section in sections if section.code == DATA]
@@ -72,8 +73,8 @@ def open_envelope(payload: bytes) -> Envelope:
 
 
 def _check_sections(payload: bytes, most: int) -> None:
-    """Raises MalformedMessage for bytes that are more sections than that, and looks at no more of them; what else is
-    wrong with them is for others to see."""
+    """Raise MalformedMessage for bytes that are more sections than that, without looking at more of them. Other faults
+    are found later."""
     if payload.count(0) <= most:  # each begins with such a byte: counting these costs next to nothing
         return
     pos = previous = count = 0
@@ -86,7 +87,8 @@ def _check_sections(payload: bytes, most: int) -> None:
 
 
 def read_plain(envelope: Envelope) -> Contents:
-    """Raises MalformedMessage, or Refused for messages with a producer's numbers."""
+    """Read the records and the routing of an envelope. Raises MalformedMessage, or Refused for messages with a
+    producer's numbers."""
     outer = routing_annotations.read(envelope.front)
     read = [routing_annotations.read(message) for message in envelope.messages]
     for position, one in enumerate(read):

@@ -31,21 +31,21 @@ from node.listener.incoming.incoming_link import IncomingLink
 from node.listener.transactions.client_transaction import ClientTransaction
 
 MOST_UNANSWERED = 32
-"""Batches of a link. Twice as many are never under way: when a connection breaks between the credit for new batches and
-the answers of the old ones, both count."""
+"""Unanswered batches of a link. Twice as many are never under way: when a connection breaks between the credit for new
+batches and the answers of the old ones, both count."""
 
 TYPICAL_BYTES = 64 * 1024.0
-"""Of a batch, until some have come: what the credit of a link is reckoned by."""
+"""Bytes of a batch that the credit of a link is reckoned by, until some have come."""
 
 
 def asks_for_batches(link: ReceiverLink) -> bool:
-    """Whether the peer knows a version of record batches that is known here, and has said so."""
+    """Tell whether the peer has announced a version of record batches that this node knows."""
     highest = link.remote_properties.get(protocol.RECORD_BATCHES)
     return isinstance(highest, int) and not isinstance(highest, bool) and highest >= VERSION
 
 
 class IncomingBatchLink(IncomingLink):
-    """Of a producer without numbers; under a transaction the node gives them."""
+    """The link of a producer without sequence numbers; under a transaction the node assigns them."""
 
     def __init__(self, host: EndpointHost, link: ReceiverLink, plan: Plan, *granted: Any) -> None:
         super().__init__(host, link, plan, *granted)
@@ -75,13 +75,13 @@ class IncomingBatchLink(IncomingLink):
             self._submit(bound, QueuedBatch(own, batch, 1, size), transaction)
 
     def _check_numbers(self, batch: RecordBatch) -> None:
-        """Raises Refused."""
+        """Raise Refused for numbers that the link was not granted."""
         if batch.numbering is not None:
             raise Refused(errors.numbers_unasked())
 
 
 class IdempotentBatchLink(IncomingBatchLink, IdempotentLink):
-    """Of an idempotent producer."""
+    """The batch link of an idempotent producer."""
 
     def _check_numbers(self, batch: RecordBatch) -> None:
         head = batch.head
@@ -92,7 +92,7 @@ class IdempotentBatchLink(IncomingBatchLink, IdempotentLink):
 
 
 def _read(payload: bytes) -> RecordBatch:
-    """Raises Damaged."""
+    """Decode the one batch of a transfer. Raises Damaged."""
     start = content_at(payload)
     if start is None:
         raise Damaged("it is not one data section, and nothing but a record batch may come on this link")

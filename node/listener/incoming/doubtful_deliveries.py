@@ -1,12 +1,12 @@
-"""Messages of which nobody knows whether they are in the log, of a peer that did not say that it understands that.
+"""Finding out the fate of messages with an unknown outcome, for peers that do not read `modified`.
 
 Problem: AMQP's `modified` with delivery-failed says "perhaps". Many clients take it for "done", or never look: an event
-is lost without a word. A peer that lists `modified` among the outcomes of its source has said that it reads it; to any
-other only what is certain may be told. Rules never broken: the answer is held until a leader has said what became of
-the entry (`node/partition/entries/unknown_outcome.py`), as long as a partition without a leader is waited for; what
-stays in doubt is never answered, and the link ends with an error, which every client shows its user.
+is lost without a word. A peer that lists `modified` among the outcomes of its source has said that it reads it; any
+other is told only what is certain. Rules never broken: the answer is held until a leader has told the fate of the entry
+(`node/partition/entries/unknown_outcome.py`), as long as a link waits for a partition without a leader; deliveries that
+stay in doubt are never answered, and the link ends with an error, which every client shows its user.
 
-Rejected: `released` for what is in doubt (the client sends it again, as something that certainly was not stored), and
+Rejected: `released` for deliveries in doubt (the client resends them, as if they certainly were not stored), and
 `rejected` (the client never does).
 """
 
@@ -19,11 +19,11 @@ from node.partition.api import Failed
 from node.partition.entries.queries import AskFate, Fate
 
 RETRY_DELAY_S = 0.05
-"""Between questions while nobody can tell yet: twenty a second, until the election is over."""
+"""Delay between questions while no leader can tell yet: twenty a second, until the election is over."""
 
 
 async def find_out(broker: Broker, log: str, partition: str, why: Failed, wait_s: float) -> bool | None:
-    """Whether the records are in the log. None: nobody can tell, or not in time."""
+    """Ask the leader whether the records are in the log. None: no leader can tell, or not in time."""
     if why.entry is None:
         return None
     question = AskFate(*why.entry)

@@ -101,7 +101,7 @@ class IncomingLink(AnsweringLink):
         self._answer(event.deliveries, count, size, Transactional(name, Rejected(errors.unknown_transaction())))
 
     def _take(self, event: Transfers, transaction: ClientTransaction | None) -> None:
-        """Take in what came one after the other, all of it in this transaction or in none."""
+        """Take in consecutive transfers, all of them in this transaction or in none."""
         deliveries, payloads, start = event.deliveries, event.payloads, 0
         for at in (*event.batches, len(payloads)):  # the batches are Event Hubs' envelopes, the rest single messages
             if start < at:
@@ -137,7 +137,7 @@ class IncomingLink(AnsweringLink):
     def _take_envelope(
         self, own: list[Any], envelope: Envelope, size: int, transaction: ClientTransaction | None
     ) -> None:
-        """One delivery: one append, one outcome. `size`: what it holds here."""
+        """Append an envelope: one delivery, one outcome. `size`: its bytes here."""
         try:
             partition, sealed = self._open(envelope)
         except MalformedMessage as problem:
@@ -152,7 +152,7 @@ class IncomingLink(AnsweringLink):
         self._batch_refused(own, size, Error(DECODE_ERROR, text), transaction)
 
     def _open(self, envelope: Envelope) -> tuple[str, RecordBatch]:
-        """Where it goes, and what is to be stored of it."""
+        """The envelope's partition, and the records to store."""
         partitions = self._choice.all()
         contents = read_plain(envelope)
         chosen = self._choice.choose(contents.target_partition, contents.group_key, partitions)

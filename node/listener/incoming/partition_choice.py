@@ -1,8 +1,8 @@
-"""Which partition a message of a link goes to (ES-20 to 23, 43).
+"""Choice of the partition for a message of a link (ES-20 to 23, 43).
 
 Problem: its annotations may name the partition, or a group key that is hashed to one; the link may be bound to one.
-Rule: what contradicts the link, or names nothing that there is, is refused; it is never put somewhere else. What says
-nothing goes to one partition after the other.
+Rule: a message that contradicts the link, or names a partition that does not exist, is refused; it is never put
+somewhere else. Messages without routing go to one partition after the other.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from node.listener.attach.link_plan import Plan
 from node.listener.errors import Refused
 
 GROUP_KEY_LIMIT = 4096
-"""Characters. Hashing is Python: a key of a megabyte would stop the node for a second."""
+"""Longest group key, in characters. Hashing is Python: a key of a megabyte would stop the node for a second."""
 
 GROUP_KEY_CACHED = 128
-"""Characters. The cache of hashed keys is bounded by count, so only short ones may enter it."""
+"""Longest group key in the cache of hashed keys, in characters: the cache is bounded by count."""
 
 
 class PartitionChoice:
@@ -28,11 +28,11 @@ class PartitionChoice:
         self._turn = 0  # of the round robin
 
     def changed(self) -> None:
-        """The log may have other partitions now, or none."""
+        """Forget the partitions: the log may have others now, or none."""
         self._known = None
 
     def all(self) -> Sequence[str]:
-        """Of the log; none when it is gone."""
+        """Partitions of the log; none when it is gone."""
         known = self._known
         if known is None:
             view = self._plan.broker.describe(self._plan.log)
@@ -40,12 +40,12 @@ class PartitionChoice:
         return known
 
     def next(self, partitions: Sequence[str]) -> str:
-        """Whose turn it is."""
+        """The next partition of the round robin."""
         self._turn += 1
         return partitions[self._turn % len(partitions)]
 
     def choose(self, target: str | None, key: str | None, partitions: Sequence[str]) -> str | None:
-        """What the message's annotations say, or the link; None: nothing. Raises Refused."""
+        """The partition that the message's annotations or the link name; None: neither does. Raises Refused."""
         log, bound = self._plan.log, self._plan.partition
         if not partitions:
             raise Refused(errors.log_deleted(log))

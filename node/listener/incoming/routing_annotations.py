@@ -18,7 +18,7 @@ from node.listener import errors
 from node.listener.errors import Refused
 
 ENTRIES = 8192
-"""Sections remembered. When they are too many all are dropped: annotations that never repeat gain nothing anyway."""
+"""Sections remembered. A full memory is dropped as a whole: annotations that never repeat gain nothing anyway."""
 
 _START = b"\x00Sr\xc1"
 _HEAD_BYTES = 5  # _START and the size of a map8: what lies behind is at most 255 bytes
@@ -27,8 +27,8 @@ _known: dict[bytes, str | None] = {}
 
 
 def read(payload: bytes) -> Ingested:
-    """What `holdfast.amqp.ingest` says of a message that every reader can decode. Raises MalformedMessage, or Refused
-    for a message with a producer's numbers."""
+    """Routing of a message that every reader can decode, as `holdfast.amqp.ingest` tells it. Raises MalformedMessage,
+    or Refused for a message with a producer's numbers."""
     if payload[:4] != _START or len(payload) <= _HEAD_BYTES:
         return _ingest_plain(payload)
     section = payload[: _HEAD_BYTES + payload[4]]

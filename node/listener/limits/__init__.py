@@ -1,1 +1,1 @@
-"""What one peer may take of a node: bytes (`accounts`) and time (`turns`), shared by all listeners of the node."""
+"""Limits of one peer, in bytes (`accounts`) and time (`turns`), shared by all listeners of the node."""

@@ -1,36 +1,39 @@
-"""What peers make a node hold, in bytes: one budget for each connection, and accounts of its user and of the node.
+"""Memory that peers make a node hold: a budget for each connection, and accounts of its user and of the node.
 
 The problem: unfinished messages, unsettled deliveries, links with their properties, input that waits for its turn and
 output that is not taken are bounded one by one, and a peer may have all of them, on as many connections as it likes.
 The rules: everything that a peer can make the node hold is in its connection's budget, and with that in the accounts
 of its user and of the node. As long as both have room, a connection has its own limit. Beyond, each has an even share
-of the account, and beyond MOST times the account no more than FLOOR_BYTES: who holds nothing yet is served on, who
-holds much is refused first. To keep the books costs a subtraction for each piece of input or output, and no object.
-Rejected: ending whoever holds most. It may be the one honest peer with large messages among many small hostile ones.
+of the account, and beyond MOST times the account no more than FLOOR_BYTES: a connection that holds nothing yet is still
+served, one that holds much is refused first. Accounting costs a subtraction for each piece of input or output, and no
+object.
+Rejected: ending the connection that holds most. It may be the one honest peer with large messages among many small
+hostile ones.
 """
 
 from __future__ import annotations
 
 CONNECTION_BYTES = 24 * 1024 * 1024
-"""Of one connection: an unfinished message of the largest size that may be configured, or some of the usual one, and a
-thousand links; 30,000 unsettled deliveries."""
+"""Budget of one connection: an unfinished message of the largest size that may be configured, or some of the usual one,
+and a thousand links; 30,000 unsettled deliveries."""
 
 USER_BYTES = 64 * 1024 * 1024
-"""Of all connections of one user. Those that were let in without a credential may have what the node has: they are
-many, and have one name."""
+"""Limit of all connections of one user. Anonymous connections may have what the node has: they are many, and have one
+name."""
 
 NODE_BYTES = 128 * 1024 * 1024
-"""Of all connections of a node: with what else it needs it stays under 400 MiB."""
+"""Limit of all connections of a node: with what else it needs it stays under 400 MiB."""
 
 MOST = 1.5
-"""An even share shrinks as more come, and what was held before stays held: there it ends, and the floor begins."""
+"""Ratio to the limit from which each connection has only the floor: an even share shrinks as more come, and what was
+held before stays held."""
 
 FLOOR_BYTES = 64 * 1024
 """A share so small that thousands of them fit, and large enough for a session, some links and a small message."""
 
 
 class Account:
-    """Of a user, or of the node."""
+    """Bytes held by the connections of a user, or of the node."""
 
     __slots__ = ("connections", "held", "holders", "limit")
 
@@ -50,7 +53,7 @@ class Account:
 
 
 class Accounts:
-    """Of one node."""
+    """The accounts of a node and of its users."""
 
     def __init__(self, node_bytes: int = NODE_BYTES, user_bytes: int = USER_BYTES) -> None:
         self.node = Account(node_bytes)
@@ -65,7 +68,7 @@ class Accounts:
         return account
 
     def close(self, user: str) -> None:
-        """A connection of the user has ended."""
+        """Note that a connection of the user has ended."""
         account = self._users[user]
         account.connections -= 1
         if not account.connections:
@@ -77,7 +80,7 @@ class Accounts:
 
 
 class Budget:
-    """Of one connection."""
+    """Bytes that one connection holds and may hold."""
 
     __slots__ = ("_accounts", "_name", "_user", "_usual", "held")
 
@@ -89,7 +92,8 @@ class Budget:
         self._user: Account | None = None
 
     def belongs_to(self, user: str, *, is_many: bool = False) -> None:
-        """The peer has said who it is, or is one of many that did not; until then it counts for the node alone."""
+        """Count the connection for its user, too, or for the anonymous ones (`is_many`); until then it counts for the
+        node alone."""
         held = self.held
         self.tell(0)
         self._name = user
@@ -97,7 +101,7 @@ class Budget:
         self.tell(held)
 
     def tell(self, held: int) -> None:
-        """So much it holds now."""
+        """Set the bytes that the connection holds now."""
         change = held - self.held
         if not change:
             return
@@ -112,12 +116,12 @@ class Budget:
 
     @property
     def limit(self) -> int:
-        """How much it may hold now."""
+        """Bytes that the connection may hold now."""
         usual = self._accounts.node.share(self._usual)
         return usual if self._user is None else self._user.share(usual)
 
     def close(self) -> None:
-        """Everything is given back."""
+        """Give everything back."""
         self.tell(0)
         if self._name is not None:
             self._accounts.close(self._name)

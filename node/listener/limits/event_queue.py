@@ -1,8 +1,8 @@
-"""What the engine of one connection tells, handled in its order.
+"""Events of one connection's engine, handled in order.
 
-The problem: one frame ends a session with thousands of links, each of which takes some ten microseconds to let go. The
-rule: when some are gone, the rest is put off to another turn of the loop, with all that comes behind it, and nothing is
-taken in meanwhile: who attaches again finds nothing of its old link.
+The problem: one frame ends a session with thousands of links, each of which takes some ten microseconds to release. The
+rule: when some are gone, the rest is put off to another turn of the loop, with all events that follow, and nothing is
+taken in meanwhile: a link that attaches again finds nothing of its former self.
 """
 
 from __future__ import annotations
@@ -13,23 +13,24 @@ from holdfast.amqp import Event, LinkDetached, Transfers
 from node.listener.limits.turns import Turns
 
 DROPPED_A_TURN = 16
-"""Links of a lost connection that are let go in one turn of the loop, and as many at once that are released: each takes
-some ten microseconds, of a consumer group a hundred. As many at once of those that a session takes along."""
+"""Links of a lost connection that are dropped in one turn of the loop, and as many that are released: each takes
+some ten microseconds, of a consumer group a hundred. It also bounds the links of an ended session that are dropped
+at once."""
 
 
 class Handler(Protocol):
     """The connection."""
 
     def handle(self, event: Event) -> None:
-        """Any but transfers, which go to their links."""
+        """Handle any event but transfers, which go to their links."""
         ...
 
     def handled(self) -> None:
-        """As many as could be now."""
+        """Note that as many events as could be were handled."""
         ...
 
     def caught_up(self) -> None:
-        """Nothing is put off any more."""
+        """Note that no event is put off any more."""
         ...
 
     def fail(self, error: BaseException) -> None: ...
@@ -44,11 +45,11 @@ class EventQueue:
         self._over = False
 
     def __bool__(self) -> bool:
-        """Some are put off."""
+        """True while events are put off."""
         return bool(self._put_off)
 
     def take(self, events: list[Event]) -> None:
-        """Handle them, behind those that were put off."""
+        """Handle the events, after those that were put off."""
         if self._over:
             return
         if self._put_off:
@@ -57,13 +58,13 @@ class EventQueue:
             self._handle(events)
 
     def end(self) -> list[Event]:
-        """The connection is gone. Those that were put off: nobody handles them any more."""
+        """Return the events that were put off: the connection is gone, and they are not handled any more."""
         put_off, self._put_off, self._over = self._put_off, [], True
-        del self._connection  # which has this; what nothing points at any more is freed at once
+        del self._connection  # which has this: without the cycle it is freed at once
         return put_off
 
     def work_on(self) -> bool:
-        """What was put off, as far as a piece goes; it waits again if that was not all."""
+        """Handle one piece of the events that were put off; the rest waits again."""
         if self._over:
             return False
         events, self._put_off = self._put_off, []

@@ -1,12 +1,12 @@
-"""When the interpreter looks for garbage that points at itself: never in the way of everybody.
+"""Schedules the interpreter's full garbage collections, so that they do not stop the loop for long.
 
 The problem: the collector of CPython looks at every object of the process whenever a quarter more have survived than
-were there before. With ten thousand links that is a quarter of a second in which nobody is served, and it is peers that
-decide when. Nearly everything here is freed by counting references, at once; what a connection leaves behind points at
-nothing of itself (`node/listener/connection.py`). The rules: young objects are looked at as always; all of them only
-when that is expected to be done within MOST_S, by what it took the last time, or when so much has come since then that
-it must be garbage, for peers cannot make the node hold that much (`node/listener/limits/accounts.py`). A look that was
-put off is owed, and made when the peers' objects are gone.
+were there before. With ten thousand links that is a quarter of a second in which nobody is served, and peers decide
+when. Nearly everything here is freed by counting references, at once; a connection leaves no reference cycles behind
+(`node/listener/connection.py`). The rules: young objects are collected as always; a full collection runs only when the
+last one lets us expect that it takes at most MOST_S, or when so much has come since then that it must be garbage, for
+peers cannot make the node hold that much (`node/listener/limits/accounts.py`). A collection that was put off is owed,
+and made when the peers' objects are gone.
 Rejected: no full collection at all. Bugs make cycles, and a node runs for months. Rejected, too: `gc.freeze` from time
 to time, which hides old objects from the collector for ever, their cycles with them.
 """
@@ -24,24 +24,25 @@ YOUNG, MIDDLE, NEVER = 700, 10, 1 << 30
 PERIOD_S = 1.0
 
 MOST_S = 0.02
-"""For a look at everything: with what else a turn of the loop has to do it stays under 50 ms."""
+"""Longest full collection that is run at once: with what else a turn of the loop has to do it stays under 50 ms."""
 
 FIRST_GUESS_S = 100e-9
-"""For each of the interpreter's blocks of memory, before the first look has shown what it takes here."""
+"""Time for each of the interpreter's blocks of memory, before the first full collection has shown it."""
 
 GROWTH = 0.25
 LEAST_GROWTH_BLOCKS = 50_000
-"""Since the last look, before there is a point in another: some megabytes."""
+"""Growth since the last full collection, before another is worth it: some megabytes."""
 
 MOST_GROWTH_BLOCKS = 2_000_000
-"""Since the last look, when it is made whatever it takes: about 160 MiB. Ten thousand links are a third of it."""
+"""Growth since the last full collection that forces one, however long it takes: about 160 MiB. Ten thousand links are a
+third of it."""
 
 
 class Garbage:
     def __init__(self) -> None:
         self.looks = 0
         self.put_off = 0
-        """How often a look at everything was due and would have taken too long."""
+        """Full collections that were due and would have taken too long."""
         self._block_s = FIRST_GUESS_S
         self._frozen = 0  # blocks that the collector does not look at
         self._lowest = 0  # blocks, since the last look
@@ -50,7 +51,7 @@ class Garbage:
         self._before = gc.get_threshold()
 
     def start(self) -> None:
-        """What there is now stays: modules, and the node's parts."""
+        """Freeze the objects that exist now (modules, the node's parts), and take over the third generation."""
         self._before = gc.get_threshold()
         gc.collect()
         gc.freeze()
@@ -74,7 +75,7 @@ class Garbage:
         self._wait()
 
     def is_due(self, blocks: int) -> bool:
-        """So many there are now."""
+        """Tell whether a full collection should run, with so many blocks allocated now."""
         self._lowest = min(self._lowest, blocks)
         grown, young = blocks - self._lowest, max(0, self._lowest - self._frozen)
         if grown >= max(LEAST_GROWTH_BLOCKS, GROWTH * young):
@@ -87,7 +88,7 @@ class Garbage:
         return False
 
     def looked(self, took_s: float, before: int, after: int) -> None:
-        """It took so long; so many blocks there were and are."""
+        """Note a full collection: its seconds, and the blocks before and after."""
         self.looks += 1
         self._owed = False
         self._lowest = after

@@ -1,11 +1,11 @@
 """The input of one connection, taken in by pieces, and its budget.
 
-The rules: nothing is taken in ahead of what came before it. Of attaches and the like one piece is taken at once, and
-the rest waits: a read of them is a quarter of a second of work, a read of events some milliseconds. While something
-waits the socket is not read, so that what waits is one read of it at most; before each piece the engine is told how
-much it may keep, and after it what it keeps is told to the accounts. While as many attaches wait for their answers
-as may, nothing is taken in (`attach_queue.py`). Nor is the socket read while too much was received and is not
-replicated yet, or while the peer takes no output: the only back-pressure that a peer cannot ignore.
+The rules: input is taken in strictly in order. Of attaches and the like one piece is taken at once, and the rest waits:
+a read of them is a quarter of a second of work, a read of events some milliseconds. While some waits the socket is not
+read, so that no more than one read of it waits; before each piece the engine is told how much it may keep, and after it
+the accounts are told what it keeps. While the queue of attaches is full, nothing is taken in (`attach_queue.py`). Nor
+is the socket read while too much was received and is not replicated yet, or while the peer takes no output: the only
+back-pressure that a peer cannot ignore.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from node.listener.limits.accounts import Budget
 from node.listener.limits.turns import Turns, clock_s
 
 DELIVERIES_SHARE = 0.75
-"""Of a connection's budget: who settles late can still attach, and finish its messages."""
+"""Share of a connection's budget for unsettled deliveries: a peer that settles late can still attach, and finish its
+messages."""
 
 TURN_BYTES = 512 * 1024
-"""That come from one socket in one turn of the loop, or little more. The system would give the loop megabytes of events
-of 16 KiB at once; but what has come by then is what the followers could be writing while the next is read. With half of
-it the turns cost more than they gain; with twice as much, or without a limit, such events are a tenth and a fifth
-slower (measured with 200 of them in flight)."""
+"""Bytes taken from one socket in one turn of the loop, or little more. The system would give the loop megabytes of
+events of 16 KiB at once; but the followers could be writing the first of them while the next are read. With half of it
+the turns cost more than they gain; with twice as much, or without a limit, such events are a tenth and a fifth slower
+(measured with 200 of them in flight)."""
 
 
 class Inputs(Protocol):
@@ -45,12 +46,12 @@ class Eater(Protocol):
     answer_bytes: int  # that wait for credit
 
     def digest(self) -> None:
-        """Handle the events that a piece has brought."""
+        """Handle the events that a piece of input has brought."""
         ...
 
     @property
     def has_its_fill(self) -> bool:
-        """What was taken in is to be answered first; `ConnectionInput.go_on` is called then."""
+        """True while earlier input must be handled first; `ConnectionInput.go_on` is called then."""
         ...
 
     def fail(self, error: BaseException) -> None: ...
@@ -62,11 +63,11 @@ class ConnectionInput:
     def __init__(self, connection: Eater, listener: Inputs, budget: Budget) -> None:
         self.budget = budget
         self.output_bytes = 0
-        """Of the connection, as last looked at."""
+        """The connection's output in bytes, as last looked at."""
         self.write_paused = False
-        """The socket takes no more output."""
+        """True while the socket takes no more output."""
         self.unanswered = 0
-        """Messages received whose outcome is open."""
+        """Messages received that have no outcome yet."""
         self.read_paused = False
         self._unanswered_bytes = 0
         self._connection = connection
@@ -88,7 +89,7 @@ class ConnectionInput:
         return bool(self._waiting)
 
     def take(self, data: bytes) -> None:
-        """What the socket has brought."""
+        """Take in data from the socket."""
         if self._over:
             return
         turns = self._turns
@@ -111,7 +112,7 @@ class ConnectionInput:
             self.read_or_pause()
 
     def _count(self, size: int) -> None:
-        """Once it is a share for one turn of the loop, the socket is read again in the next."""
+        """Count the turn's bytes; after its share the socket is read again in the next turn."""
         if self._turn != self._turns.number:
             self._turn, self._turn_bytes = self._turns.number, 0
         self._turn_bytes += size
@@ -126,7 +127,7 @@ class ConnectionInput:
         self.read_or_pause()
 
     def go_on(self) -> None:
-        """The connection takes in again."""
+        """Take in again what waits."""
         if self._waiting and not self._queued and not self._over:
             self._queue()
 
@@ -147,7 +148,7 @@ class ConnectionInput:
         return self._queued
 
     def _piece(self, data: bytes) -> bytes:
-        """Takes in the beginning; returns the rest."""
+        """Take in the beginning; return the rest."""
         connection = self._connection
         engine = connection.engine
         engine.keep_limit = self.budget.limit - self.output_bytes
@@ -169,7 +170,7 @@ class ConnectionInput:
         )
 
     def room_for_deliveries(self) -> int:
-        """Bytes that may still be kept of what is sent and not settled; some are left for what the peer says."""
+        """Bytes of unsettled deliveries that may still be kept; some are left for the peer's input."""
         self.account()
         return int(self.budget.limit * DELIVERIES_SHARE) - self.budget.held
 
@@ -205,9 +206,9 @@ class ConnectionInput:
                 transport.resume_reading()
 
     def end(self) -> None:
-        """The connection is gone."""
+        """Give everything back: the connection is gone."""
         self._over = True
         self._transport = None
-        del self._connection  # which has this; what nothing points at any more is freed at once
+        del self._connection  # which has this: without the cycle it is freed at once
         self._waiting = b""
         self.budget.close()

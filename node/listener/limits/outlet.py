@@ -1,10 +1,9 @@
 """The output of one connection: what its links send, and when the socket gets it.
 
 The rules: output is written once per turn of the loop, however many events produced it, and no more events are sent
-than the socket takes; a link that has more waits behind the connection's others, and a connection behind the node's
-others. What is said in answer to the peer (settlements, begins, attaches) is encoded even while the socket takes
-nothing: as bytes it is counted and small, in proton it is neither. Beyond a limit the peer is not read any more
-(`intake.py`).
+than the socket takes; a link that has more waits after the connection's others, and a connection after the node's
+others. Answers to the peer (settlements, begins, attaches) are encoded even while the socket takes nothing: as bytes
+they are counted and small, in proton they are neither. Beyond a limit the peer is not read any more (`intake.py`).
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ class Speaker(Protocol):
     intake: ConnectionInput
 
     def said_all(self) -> None:
-        """Nothing will be sent any more."""
+        """Note that nothing will be sent any more."""
         ...
 
     def fail(self, error: BaseException) -> None: ...
@@ -53,7 +52,7 @@ class Outlet:
 
     def __init__(self, connection: Speaker, listener: Outputs) -> None:
         self.bytes = 0
-        """In proton and in the transport, as last told to the listener."""
+        """Bytes in proton and in the transport, as last told to the listener."""
         self._connection = connection
         self._intake, self._engine = connection.intake, connection.engine
         self._usual_bytes = connection.config.pending_output_bytes
@@ -70,18 +69,18 @@ class Outlet:
         transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES, low=WRITE_LOW_BYTES)
 
     def shut(self) -> None:
-        """Nothing more is said; the socket is closed behind what was."""
+        """Send the rest, then close the socket."""
         self._flush()
         if self._transport is not None:
             self._transport.close()
             self._transport = None
 
     def end(self) -> None:
-        """The socket is gone."""
+        """Drop everything: the socket is gone."""
         self._transport = None
         self._account(0)
         self._ready.clear()
-        del self._connection  # which has this; what nothing points at any more is freed at once
+        del self._connection  # which has this: without the cycle it is freed at once
 
     def forget(self, endpoint: Endpoint) -> None:
         self._ready.pop(endpoint, None)
@@ -96,7 +95,7 @@ class Outlet:
         self.flush_soon()
 
     def pause(self) -> None:
-        """The socket takes no more."""
+        """Note that the socket takes no more."""
         self._intake.write_paused = True
 
     def resume(self) -> None:
@@ -109,7 +108,8 @@ class Outlet:
 
     @property
     def full(self) -> bool:
-        """Until the transport says stop, what is in it makes nobody wait: nothing would say when to go on."""
+        """True while no more events may be encoded. Bytes in the transport do not count before it says stop: nothing
+        would tell when to go on."""
         pending = self._pending() if self._intake.write_paused else self._engine.pending_output
         return pending >= self._listener.output_share(self._usual_bytes)
 
@@ -119,7 +119,7 @@ class Outlet:
         return self._engine.pending_output + (0 if transport is None else transport.get_write_buffer_size())
 
     def _flush(self) -> None:
-        """Once per turn of the loop: let the links that may send do so, then give the socket what it takes."""
+        """Let the links that may send do so, then give the socket what it takes: once per turn of the loop."""
         self._flush_due = False
         transport = self._transport
         if transport is None:
@@ -142,11 +142,11 @@ class Outlet:
             self._listener.turns.wait_to_give(self)
 
     def _stuck(self, transport: asyncio.Transport) -> bool:
-        """The peer does not read, and as much waits for it as may."""
+        """True if the peer does not read, and its output has reached the limit."""
         return self._intake.write_paused and transport.get_write_buffer_size() > self._limit_bytes
 
     def _pump(self) -> bool:
-        """One share for each link that has something to send; the rest stays ready."""
+        """Let each ready link send one share; links with more stay ready."""
         turns, began_s = self._listener.turns, clock_s()
         for endpoint in list(self._ready):
             if self.full or turns.output_over:

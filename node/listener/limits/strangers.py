@@ -1,10 +1,10 @@
-"""Who has connected and not said who it is: so many in all, and so many from one address.
+"""Connections that have not logged in: bounded in all, and from one address.
 
-The problem: before the login nobody is known, and whoever opens sockets faster than others log in pushes them out. The
-rules: a newcomer is always taken, and where there are too many somebody who came earlier makes room: the oldest from
-the newcomer's address when that has its fill, else the oldest from the address that has most. So a flood from one host
+The problem: before the login no peer is known, and one that opens sockets faster than others log in pushes them out.
+The rules: a newcomer is always taken, and where there are too many an earlier one makes room: the oldest from the
+newcomer's address when that is at its limit, else the oldest from the address that has most. So a flood from one host
 pushes out itself. Rejected: refusing newcomers, which lets idle sockets keep everybody out; and an address's limit
-after the login, where users have accounts, and a thousand honest clients may stand behind one address.
+after the login, where users have accounts, and a thousand honest clients may share one address.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ UNOPENED_CONNECTIONS = 1000
 """Connections of a listener whose peer has not opened yet: honest peers take milliseconds."""
 
 UNOPENED_FROM_ONE_ADDRESS = 250
-"""Of those. All clients of a large host, or behind one translated address, may come back at once after a failure; those
-that are cut try again, and so many log in within a second."""
+"""Unopened connections from one address. All clients of a large host, or behind one translated address, may come back
+at once after a failure; those that are cut try again, and so many log in within a second."""
 
 
 class Strangers(Generic[K]):
@@ -30,7 +30,7 @@ class Strangers(Generic[K]):
         return len(self._all)
 
     def add(self, who: K, address: str) -> K | None:
-        """Who must make room, and is none of them any more."""
+        """Add a connection; return the one that must make room, which is removed, or None."""
         self._all[who] = address
         from_there = self._by_address.setdefault(address, {})
         from_there[who] = None
@@ -43,7 +43,7 @@ class Strangers(Generic[K]):
         return oldest
 
     def remove(self, who: K) -> None:
-        """It has opened, or is gone. Idempotent."""
+        """Remove a connection that has opened or is gone. Idempotent."""
         address = self._all.pop(who, None)
         if address is None:
             return

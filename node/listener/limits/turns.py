@@ -1,13 +1,13 @@
-"""Whose turn it is: how long connections may keep the loop, and who comes next.
+"""Time that connections may keep the loop, and the order in which they get it.
 
 The problem: one read of a socket brings up to 256 KiB; as transfers that is some milliseconds of work, as attaches it
 is a quarter of a second, in which nobody else is served and elections begin. The rules: a connection's input is worked
 off in pieces of bounded work (the engine cuts them); in one turn of the loop all connections together get INPUT_S for
 what comes in it, WAITING_S for what waits, and OUTPUT_S for output; ANSWERS attaches that took a while are answered;
-and what is left waits, each connection behind the others. A connection whose input waits is not read any more, so what
-waits is bounded, and its peer's own socket fills. Whoever asks for little is served at once: it does not stand behind
-what waits.
-Rejected: threads, and a limit of frames a second. The former need locks around everything that links touch; the latter
+and the rest waits, each connection after the others. A connection whose input waits is not read any more, so what waits
+is bounded, and its peer's own socket fills. A connection that asks for little is served at once: it does not queue
+after the waiting input.
+Rejected: threads, and a limit of frames a second. Threads need locks around everything that links touch; a limit
 punishes a fast client on an idle node, and does not know what a frame costs.
 """
 
@@ -20,32 +20,32 @@ from collections.abc import Callable
 from typing import Protocol
 
 INPUT_S = 0.02
-"""For input that comes in one turn of the loop; the piece under way is finished, which may take milliseconds more. It
-is events that use it up, since of a read of attaches only the first piece counts here (`intake.py`): a read of 256 KiB
-is less than a millisecond of work as events of 1 KiB and some eight as events of 100 bytes, so two of the latter fit,
-and who sends in bulk to an idle node never waits. With what a turn has besides (a piece of waiting input, 10 ms of
-output, an answer, and the turn of the Raft groups, some 5 ms at a full load) it stays under 50 ms. Half of it would
-make a second sender in bulk wait for the first."""
+"""Seconds for input that comes in one turn of the loop; the piece under way is finished, which may take milliseconds
+more. Events use it up, since of a read of attaches only the first piece counts here (`intake.py`). A read of 256 KiB is
+less than a millisecond of work as events of 1 KiB and some eight as events of 100 bytes: two of the latter fit, and a
+bulk sender to an idle node never waits. With what else a turn does (a piece of waiting input, 10 ms of output, an
+answer, and the turn of the Raft groups, some 5 ms at a full load) it stays under 50 ms. Half of it would make a second
+bulk sender wait for the first."""
 
 WAITING_S = 0.0002
-"""For input that waits, in one turn of the loop: one piece, which is some four attaches or up to 2,000 events. An event
-that is published takes some five turns from its socket to its answer, and waits so long in each; with an answer and
-the turn of the groups these are one or two milliseconds each while others flood the node with attaches. A turn in which
-nothing else is to be done is over at once, and the next piece follows."""
+"""Seconds for input that waits, in one turn of the loop: one piece, which is some four attaches or up to 2,000 events.
+A published event takes some five turns from its socket to its answer, and waits so long in each; with an answer and the
+turn of the groups these are one or two milliseconds each while others flood the node with attaches. A turn without
+other work is over at once, and the next piece follows."""
 
 OUTPUT_S = 0.01
-"""For reading events and handing them to sockets, in one turn of the loop: more than a thousand events of 1 KiB. A
-receiver is not hurt by waiting as a sender is: what it waits for comes in larger pieces."""
+"""Seconds for reading events and handing them to sockets, in one turn of the loop: more than a thousand events of 1
+KiB. Waiting hurts a receiver less than a sender: its events come in larger pieces."""
 
 ENDING_S = 0.0005
-"""For releasing what lost connections leave behind, in one turn of the loop; a piece of it may take longer (a thousand
-unsettled deliveries take a millisecond), and those of several connections do not add up. Nobody waits for it, but who
-floods the node ends a connection a second, and an event takes some five turns then, too."""
+"""Seconds for releasing what lost connections leave behind, in one turn of the loop; a piece of it may take longer (a
+thousand unsettled deliveries take a millisecond), and those of several connections do not add up. Nobody waits for it,
+but a flood of connections ends one a second, and an event takes some five turns then, too."""
 
 ANSWERS = 1
-"""Attaches that took a while (groups, producers, positions) and are answered in one turn of the loop: each makes a link
-and its terms, half a millisecond or more, and the entries of all that were under way come back in one turn. With two,
-an honest producer beside a flood of them waits a tenth longer; a turn without other work is over at once."""
+"""Slow attaches (groups, producers, positions) that are answered in one turn of the loop. Each makes a link and its
+terms, half a millisecond or more, and the entries of all that were under way come back in one turn. With two, an honest
+producer beside a flood of them waits a tenth longer; a turn without other work is over at once."""
 
 clock_s = time.perf_counter
 
@@ -54,7 +54,7 @@ class Taker(Protocol):
     """A connection whose input waits."""
 
     def work_on(self) -> bool:
-        """Take in a piece of what waits; False: nothing is left."""
+        """Take in a piece of the waiting input; False: nothing is left."""
         ...
 
 
@@ -62,16 +62,16 @@ class Giver(Protocol):
     """A connection whose links have more to send."""
 
     def send_on(self) -> None:
-        """Send a share; it waits again if that was not all."""
+        """Send one share; the connection waits again if it has more."""
         ...
 
 
 class Turns:
-    """Of one node."""
+    """The shares of the loop's time of one node."""
 
     def __init__(self) -> None:
         self.number = 0
-        """Of the present turn, as far as anybody uses it."""
+        """Number of the present turn, as far as anybody uses it."""
         self.input_s = 0.0
         self.output_s = 0.0
         self._takers: deque[Taker] = deque()
@@ -100,7 +100,7 @@ class Turns:
         return self.output_s >= OUTPUT_S
 
     async def until_answer(self) -> None:
-        """Until one more attach may be answered in this turn."""
+        """Wait until one more attach may be answered in this turn."""
         if not self._due:
             self._call_soon()
         if self._answered < ANSWERS and not self._answerers:
@@ -111,7 +111,7 @@ class Turns:
         await waiter
 
     def wait_to_take(self, connection: Taker) -> None:
-        """Its input is worked off when its turn has come."""
+        """Queue a connection, to work off its input in its turn."""
         self._takers.append(connection)
         if not self._due:
             self._call_soon()
@@ -122,7 +122,8 @@ class Turns:
             self._call_soon()
 
     def wait_to_end(self, release: Callable[[], bool]) -> None:
-        """A connection is gone. `release` lets go of a piece of what it leaves, and says whether that was all."""
+        """Release what a gone connection leaves behind, piece by piece. `release` lets go of one piece, and says
+        whether that was all."""
         self._ending.append(release)
         if not self._due:
             self._call_soon()
@@ -132,8 +133,8 @@ class Turns:
         asyncio.get_running_loop().call_soon(self._next)
 
     def _next(self) -> None:
-        """The next turn of the loop begins. What waits has its share apart from what comes now, which is not to stand
-        behind it."""
+        """Begin the next turn of the loop. Waiting input has a share apart from new input, which must not queue after
+        it."""
         self._due = False
         self.number += 1
         takers, givers = self._takers, self._givers

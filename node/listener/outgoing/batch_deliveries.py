@@ -1,10 +1,10 @@
 """Deliveries of whole record batches, which our own clients ask for.
 
-The problem: for a reader of everything a delivery for each event is most of the work, on both sides. The rules: the
-peer is given what single deliveries would give it, in the same order; batches go out as they are stored, behind heads
+The problem: a delivery for each event is most of the work for a reader of everything, on both sides. The rules: the
+peer is given what single deliveries would give it, in the same order; batches go out as they are stored, with heads
 that say which of their events are the peer's; credit is for deliveries, and each is one share of reading, so what a
 peer makes this node hold is bounded as ever. Only a batch that is larger than the peer's largest message is opened, and
-sealed anew in pieces.
+sealed again in pieces.
 
 They are for links on which nothing becomes of a single event (`link_plan.py` says which those are): they come settled,
 of one partition, whole. Members of groups that commit their position by request are among them.
@@ -25,31 +25,32 @@ from node.listener.outgoing.partition_cursor import PartitionCursor
 
 DELIVERY_EVENTS = 4096
 DELIVERY_BYTES = 512 * 1024
-"""In one delivery, or a single batch that is larger. Bytes are counted as they are once the peer has opened it."""
+"""Bounds of one delivery, unless a single batch is larger. Bytes are counted as they are once the peer has opened
+it."""
 
 
 class BatchDeliveries:
     properties: Mapping[str, object] = {protocol.RECORD_BATCHES: uint(VERSION)}
-    """What the peer is told of them."""
+    """Link properties that tell the peer of batches."""
 
     def __init__(self, largest: int, delivered: Callable[[int, int], None]) -> None:
-        """`largest`: bytes of the peer's largest message, 0: no limit. `delivered`: told of events that are sent beside
-        the first of each delivery."""
+        """`largest`: bytes of the peer's largest message, 0: no limit. `delivered`: told of events that are sent in
+        addition to the first of each delivery."""
         self._room = largest - SECTION_BYTES if largest else 1 << 62
         self._delivered = delivered
 
     def read(self, cursor: PartitionCursor, room: int) -> list[RecordBatch]:
-        """The partition's next share of reading."""
+        """Read the partition's next share."""
         assert cursor.reader is not None
         return cursor.reader.poll(DELIVERY_EVENTS, DELIVERY_BYTES, True)
 
     def payloads(self, cursor: PartitionCursor, batches: Sequence[RecordBatch]) -> list[bytes]:
-        """All waits for credit: a batch may become several deliveries."""
+        """Queue the batches until there is credit: one may become several deliveries."""
         cursor.waiting.extend(part for batch in batches if (part := cursor.within_bounds(batch)) is not None)
         return []
 
     def release(self, cursor: PartitionCursor, room: int) -> list[bytes]:
-        """Up to `room` deliveries of what waits."""
+        """Up to `room` deliveries of the waiting batches."""
         found: list[bytes] = []
         while cursor.waiting and len(found) < room:
             batches = self._next(cursor.waiting)
@@ -58,7 +59,7 @@ class BatchDeliveries:
         return found
 
     def _next(self, waiting: deque[RecordBatch]) -> list[RecordBatch]:
-        """The batches of one delivery."""
+        """Take the batches of one delivery."""
         found: list[RecordBatch] = []
         room = self._room
         while waiting and waiting[0].size <= room:
@@ -76,7 +77,7 @@ class BatchDeliveries:
 
 
 def _fitting(batch: RecordBatch, room: int) -> int:
-    """How many of the reader's first events make a batch of that size; at least one."""
+    """Number of the reader's first events that make a batch of that size; at least one."""
     column = LENGTH_BYTES + (DIGEST_BYTES if batch.head.attributes & Attributes.DIGESTS else 0)
     sizes = range(1, len(batch) + 1)
     return max(1, bisect_right(sizes, room, key=lambda count: HEAD_BYTES + column * count + batch.bytes_of(0, count)))

@@ -1,11 +1,11 @@
-"""Which event is behind the number of a delivery: what a link has handed out and its peer has not settled.
+"""Unsettled deliveries of a link, from delivery number to event.
 
 Problem: after a rollback events come again, so a link must know what it sent under which number; and it sends hundreds
-of thousands a second, nearly all of which are settled in order and never asked for. So what is kept is one row for each
-run of consecutive events, and how far everything is settled; only what is settled out of order costs more.
+of thousands a second, nearly all of which are settled in order and never asked for. So it keeps one row for each run of
+consecutive events, and how far everything is settled; only deliveries that are settled out of order cost more.
 
-Rules never broken: a number that is not settled is found; and what is kept is bounded by what is not settled, which a
-link bounds, and not by how much was handed out since the oldest of that.
+Rules never broken: a number that is not settled is found; and memory is bounded by the unsettled deliveries, which a
+link bounds, and not by how much was handed out since the oldest of them.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from typing import Generic, TypeVar
 C = TypeVar("C")
 
 MAX_EARLY = 8192
-"""Settled out of order, before what is not settled below is set aside, one by one: a peer that keeps a single delivery
-for ever costs some 600 KiB."""
+"""Deliveries settled out of order, before the unsettled ones below are set aside one by one: a peer that keeps a single
+delivery for ever costs some 600 KiB."""
 
 
 class HandedOut(Generic[C]):
-    """`C`: the cursor that the events came from."""
+    """Deliveries that were sent and are not settled. `C`: the cursor that the events came from."""
 
     def __init__(self) -> None:
         self._runs: deque[tuple[int, int, C, int]] = deque()  # first number, count, cursor, first offset
@@ -33,7 +33,7 @@ class HandedOut(Generic[C]):
         self._aside: dict[int, tuple[C, int]] = {}  # (cursor, offset) of numbers below `_low` that are not settled
 
     def sent(self, first: int, cursor: C, runs: Sequence[tuple[int, int]]) -> None:
-        """`runs`: (offset, count) of events whose deliveries are numbered from `first` on."""
+        """Note deliveries that are numbered from `first` on; `runs`: (offset, count) of their events."""
         for offset, count in runs:
             self._runs.append((first, count, cursor, offset))
             first += count
@@ -73,7 +73,7 @@ class HandedOut(Generic[C]):
             runs.popleft()
 
     def _set_aside(self) -> None:
-        """Each number is looked at here once."""
+        """Set all unsettled deliveries aside, one by one; each number is looked at here once."""
         for number in range(self._low, self._next):
             found = self.find(number)
             if found is not None:

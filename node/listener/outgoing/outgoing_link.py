@@ -9,14 +9,15 @@ Rules never broken:
    looks into events, what is polled is a bounded share of scanning, and what passed of it waits for credit;
  - every event carries its offset, timestamp and partition (ES-25, 27, 45), spliced in front of the stored bytes, which
    are otherwise sent as they came; or record batches go out as they are stored, to a peer that agreed to them;
- - a reader that ends because the leader moved is replaced by one that begins right behind the last event sent.
-   The peer sees a pause, never a hole and never a repetition.
+ - a reader that ends because the leader moved is replaced by one that begins right after the last event sent. The peer
+   sees a pause, never a hole and never a repetition.
 
 Settlement has no meaning beyond flow: a log hands an event out once per link, whatever the peer says of it (released,
-modified and rejected included); who wants it again attaches again. Rejected: redelivery on release, as from a queue;
-it would have to break the order that consumers of a log rely on. With one exception: on a connection that declares
-transactions, what was accepted under one that is rolled back, and what the peer gives back (released, modified), comes
-again, in order and before anything new: that is what a rollback means to clients that know transactions.
+modified and rejected included); a peer that wants it again attaches again. Rejected: redelivery on release, as from a
+queue; it would have to break the order that consumers of a log rely on. With one exception: on a connection that
+declares transactions, what was accepted under one that is rolled back, and what the peer gives back (released,
+modified), comes again, in order and before anything new: that is what a rollback means to clients that know
+transactions.
 """
 
 from __future__ import annotations
@@ -42,13 +43,13 @@ from node.partition.api import After, Earliest, Latest, Owner, ReadError, Start
 from node.transactions.transaction import StagedPosition
 
 LEAST_UNSETTLED = 8
-"""Deliveries that a link may have unsettled though its connection holds all that it may: none is shut out by others."""
+"""Deliveries that a link may have unsettled even when its connection is at its limit: other links shut none out."""
 
 REOPEN_DELAY_S = 0.05
-"""Between attempts to read from a leader that has just refused: twenty a second, until the election is over."""
+"""Delay between attempts to read from a leader that has just refused: twenty a second, until the election is over."""
 
 DRAIN_QUESTION_S = 2.0
-"""A draining peer waits for an answer; a leader that does not tell its end by then has nothing at hand for it."""
+"""Time for a leader to tell its end to a draining peer; a leader that does not has nothing at hand for it."""
 
 
 class OutgoingLink(Endpoint):
@@ -77,7 +78,7 @@ class OutgoingLink(Endpoint):
         self._told = len(self._cursors)  # partitions that the peer knows this link to be associated with
 
     def _cursor(self, partition: str, latest: Start | None) -> PartitionCursor:
-        """`latest`: where `@latest` is in this partition, if the plan asked for it."""
+        """A cursor for the partition. `latest`: where `@latest` is in it, if the plan asked for it."""
         selection = self._selection
         if selection.needs_latest:
             selection = selection.at(latest.offset + 1 if isinstance(latest, After) else 0)
@@ -93,11 +94,11 @@ class OutgoingLink(Endpoint):
     # ---------------------------------------------------------------------- for links that read in somebody's name
 
     def _source(self) -> Source:
-        """What is in force."""
+        """The source of the answer, with the filters in force."""
         return Source(address=self.plan.address, distribution_mode="copy", filter=dict(self._selection.in_force))
 
     def _properties(self) -> dict[str, object]:
-        """What the peer is told of its link."""
+        """Link properties of the answer."""
         bound, until = self.plan.partition, self.plan.until
         said: dict[str, object] = {**self.which_log(), **self._deliveries.properties}
         if bound is not None:
@@ -107,16 +108,16 @@ class OutgoingLink(Endpoint):
         return said if until is None else said | {protocol.LINK_UNTIL: symbol(offset_text(until))}
 
     def _owner(self, partition: str) -> Owner | None:
-        """In whose name the partition is read."""
+        """Owner in whose name the partition is read; None: the link itself."""
         return None
 
     def _sent(self, cursor: PartitionCursor, numbers: range, runs: list[tuple[int, int]]) -> None:
-        """These deliveries of the partition are on their way; `runs` of (offset, count)."""
+        """Note deliveries of the partition that are on their way; `runs` of (offset, count)."""
         if not self.link.presettled:
             self._redelivery.sent(numbers.start, cursor, runs)
 
     def _partition_made(self, partition: str) -> None:
-        """The log got another partition while the link was open: all of it comes after the attach."""
+        """Add a partition that the log got while the link was open: all of it comes after the attach."""
         self._cursors.append(self._cursor(partition, Earliest()))
 
     # ------------------------------------------------------------------------------------------------- partitions
@@ -146,12 +147,12 @@ class OutgoingLink(Endpoint):
             self.host.pump_soon(self)
 
     def _settled(self, numbers: Sequence[int]) -> None:
-        """The peer is done with these deliveries."""
+        """Note deliveries that the peer is done with."""
 
     # ------------------------------------------------------------------------------------------------- transactions
 
     def given_back(self, number: int) -> None:
-        """The delivery did not count; its event is handed out again."""
+        """Note a delivery that did not count; its event is handed out again."""
 
     def staged_positions(self, numbers: Sequence[int]) -> Iterable[StagedPosition]:
         return ()
@@ -176,7 +177,7 @@ class OutgoingLink(Endpoint):
     # ------------------------------------------------------------------------------------------------- sending
 
     def pump(self) -> bool:
-        """One share for every partition that has something."""
+        """Send one share for every partition that has something."""
         more = False
         if self._redelivery.given_back and not self.leaving:
             self._begin_again()
@@ -196,9 +197,9 @@ class OutgoingLink(Endpoint):
         return more
 
     def _is_over(self) -> bool:
-        """All below the offset at which the peer wants the link to end was sent, or will never be delivered. Known by
-        where the reader stands, so by what is applied here: a leader that lags, or was deposed, says it late, and never
-        wrongly (the answer to a drain says no more than that nothing is at hand)."""
+        """True when all below the offset at which the peer wants the link to end was sent, or will never be delivered.
+        Where the reader stands tells it, so what is applied here: a lagging or deposed leader says it late, and never
+        wrongly. (The answer to a drain says no more than that nothing is at hand.)"""
         until = self.plan.until
         if until is None or self.leaving or self._cursors[0].holds:
             return False
@@ -206,7 +207,7 @@ class OutgoingLink(Endpoint):
         return cursor.done or (cursor.reader is not None and cursor.reader.position >= until)
 
     def _room(self) -> int:
-        """Events that may be sent now; what will bring more room is arranged for."""
+        """Number of events that may be sent now; arranges for the wake-up when there is room again."""
         link = self.link
         if self.leaving or link.credit <= 0 or self.host.output_full():
             return 0
@@ -220,7 +221,7 @@ class OutgoingLink(Endpoint):
         return min(room, link.credit)
 
     def _send_from(self, cursor: PartitionCursor, room: int) -> bool:
-        """True: there may be more."""
+        """Send one share of the partition. True: there may be more."""
         if not cursor.holds and cursor.reader is not None:
             batches = self._deliveries.read(cursor, room)
             if not batches:
@@ -259,7 +260,7 @@ class OutgoingLink(Endpoint):
         self.host.delivered(len(payloads), sum(sizes))
 
     def _hand_out(self, cursor: PartitionCursor, payloads: list[bytes], runs: list[tuple[int, int]]) -> None:
-        """`runs`: (offset, count) of the payloads, and perhaps of more behind them."""
+        """Send the payloads. `runs`: (offset, count) of the payloads, and perhaps of later ones."""
         numbers = self.link.send_many(payloads)
         if len(numbers) == len(payloads):
             self._sent(cursor, numbers, runs)
@@ -281,7 +282,7 @@ class OutgoingLink(Endpoint):
             return False
 
     def _has_drained(self) -> bool:
-        """Everything that was there when the peer asked has been sent, or its credit is used up."""
+        """Tell whether all that was there when the peer asked has been sent, or its credit is used up."""
         if self.link.credit <= 0:
             self._await_no_more()
             return True
@@ -293,8 +294,8 @@ class OutgoingLink(Endpoint):
         return all(cursor.reader is None or cursor.reader.position >= cursor.drain_to for cursor in self._cursors)
 
     def _waited_for_readers(self) -> bool:
-        """A partition without a leader is given the time of an election: a peer that drains asks for the end. The
-        timer says when that is over, not the clock: a loop's timers may be a little early."""
+        """Give a partition without a leader the time of an election: a peer that drains asks for the end. The timer
+        says when that is over, not the clock: a loop's timers may be a little early."""
         if self._awaited:
             self._await_no_more()
             return True
@@ -312,7 +313,8 @@ class OutgoingLink(Endpoint):
         self._awaiting, self._awaited = None, False
 
     def _learn_ends(self) -> None:
-        """When the peer drains: of readers on other nodes, which may be fetching when they have nothing yet."""
+        """Ask the leaders for their ends when the peer drains: a reader on another node may be fetching when it has
+        nothing yet."""
         if self.link.drain and not self._asking_ends:
             remote = [cursor for cursor in self._cursors if self._is_remote(cursor)]
             if remote:
@@ -320,7 +322,8 @@ class OutgoingLink(Endpoint):
                 self.host.spawn(self._ask_ends(remote))
 
     async def _ask_ends(self, cursors: list[PartitionCursor]) -> None:
-        """A reader on another node that has nothing yet may still be fetching; its leader knows how far to go."""
+        """Set each cursor's drain target by its leader's end: a remote reader that has nothing yet may still be
+        fetching."""
 
         async def ask(cursor: PartitionCursor) -> None:
             try:
@@ -328,7 +331,7 @@ class OutgoingLink(Endpoint):
                     info = await self.plan.broker.handle(self.plan.log, cursor.partition).info()
                 cursor.drain_to = info.next_offset if self._selection.uncommitted else info.stable_offset
             except (ConnectionError, LookupError, TimeoutError):
-                cursor.drain_to = 0  # what cannot be had now is not at hand
+                cursor.drain_to = 0  # a partition that cannot answer now has nothing at hand
 
         await asyncio.gather(*map(ask, cursors))
         self._asking_ends = False

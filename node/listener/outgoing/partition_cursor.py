@@ -1,13 +1,13 @@
-"""One partition under one receiving link: where it is, what of it passes, and what waits to be sent.
+"""One partition under one receiving link: its position, its bounds, and the events that wait to be sent.
 
 Problem: what is read from a partition and what is sent to the peer are no longer the same events when a filter stands
-between them, and both the peer's credit and a change of leader must still find the right place. Rules never broken: an
-event that passed is sent or held, and the place to go on from lies before the first held one; nothing is read beyond
-the end of what can pass; no more is held than one share of scanning found.
+between them, and both the peer's credit and a change of leader must still find the right place.
+Rules never broken: an event that passed is sent or held, and the place to go on from is before the first held one;
+nothing is read beyond the end of what can pass; no more is held than one share of scanning found.
 
-What was handed out and given back after a rollback is handed out again before anything else of the partition, in the
-order of the log: the cursor reads from there again, and passes over what is not meant. Rejected: keeping the events
-themselves until they are settled; a link may have twenty thousand of four MiB under way.
+Events that were handed out and given back after a rollback are handed out again before anything else of the partition,
+in the order of the log: the cursor reads from there again, and passes over the others.
+Rejected: keeping the events themselves until they are settled; a link may have twenty thousand of four MiB under way.
 
 Rejected: reading no more than the credit allows, as without a filter. A peer with credit for one event would make a
 scan of a million events a million reads.
@@ -47,14 +47,14 @@ class PartitionCursor:
     )
 
     def __init__(self, partition: str, selection: Selection, *, publishers: bool = False) -> None:
-        """`publishers`: deliveries tell who has published the event."""
+        """`publishers`: deliveries tell the publisher of the event."""
         self.partition = partition
         self.prefix = PublisherPrefix(partition) if publishers else DeliveryPrefix(partition)
         self.start: Start = selection.start  # of the reader, or of the one that replaces it
         self.reader: Reader | None = None
         self.drain_to = 0  # a drain is answered no sooner than the reader stands here
         self.done = selection.empty
-        """Nothing that comes can pass."""
+        """True when no later event can pass."""
         predicate = selection.predicate
         self._predicate = None if predicate is None or predicate.is_range else predicate.matching
         self._latest = selection.latest
@@ -63,14 +63,14 @@ class PartitionCursor:
         self._below_offset = selection.below_offset
         self._below_time_ms = selection.below_time_ms
         self._held: deque[tuple[int, bytes]] = deque()  # offset and payload; passed, and waiting for credit
-        self.waiting: deque[RecordBatch] = deque()  # the same, of a link that sends whole batches
+        self.waiting: deque[RecordBatch] = deque()  # waiting batches of a link that sends whole batches
         self._runs: list[tuple[int, int]] = []  # (offset, count) of the payloads that were returned last
         self._again: set[int] = set()  # offsets that were given back
-        self._resume_at = 0  # below this only what was given back is handed out
+        self._resume_at = 0  # below this only events that were given back are handed out
 
     @property
     def scans(self) -> bool:
-        """Events are looked at one by one, and most may not pass."""
+        """True if events are looked at one by one, and most may not pass."""
         return self._predicate is not None
 
     @property
@@ -78,7 +78,7 @@ class PartitionCursor:
         return bool(self._held or self.waiting)
 
     def payloads(self, batches: Sequence[RecordBatch]) -> list[bytes]:
-        """What to send of batches that were read; with a predicate it is held instead, see `release`."""
+        """Payloads to send of batches that were read; with a predicate they are held instead, see `release`."""
         found: list[bytes] = []
         self._runs = []
         for batch in batches:
@@ -87,7 +87,7 @@ class PartitionCursor:
                 ahead = self._hand_out_again(batch, found)
             if ahead is None:
                 continue
-            self._again.clear()  # what is left of them is not stored any more
+            self._again.clear()  # events that are left of them are not stored any more
             part = self.within_bounds(ahead)
             if part is None:
                 continue
@@ -104,24 +104,24 @@ class PartitionCursor:
         return found
 
     def release(self, count: int) -> list[bytes]:
-        """Up to `count` of what is held."""
+        """Up to `count` of the held payloads."""
         chosen = [self._held.popleft() for _ in range(min(count, len(self._held)))]
         self._runs += [(offset, 1) for offset, _ in chosen]
         return [payload for _, payload in chosen]
 
     def take_runs(self) -> list[tuple[int, int]]:
-        """(offset, count) of each run of events among the payloads that were returned since it was asked last."""
+        """Take (offset, count) of each run of events among the payloads returned since the last call."""
         runs, self._runs = self._runs, []
         return runs
 
     # ------------------------------------------------------------ again, after a rollback
 
     def give_back(self, offset: int) -> None:
-        """The event that was handed out is to be handed out again; `rewind` follows."""
+        """Note an event that is to be handed out again; `rewind` follows."""
         self._again.add(offset)
 
     def rewind(self) -> None:
-        """The next reader begins at the first event that was given back."""
+        """Let the next reader begin at the first event that was given back."""
         self.drop_reader()
         self._drop_held()
         if isinstance(self.start, After):
@@ -130,7 +130,7 @@ class PartitionCursor:
         self.done = False
 
     def _hand_out_again(self, batch: RecordBatch, found: list[bytes]) -> RecordBatch | None:
-        """Of the part of a batch that was read before, what was given back. Returns the part behind it."""
+        """Hand out the given-back events of the part of a batch that was read before. Returns the rest of the batch."""
         base = batch.offset
         behind = min(len(batch), self._resume_at - base)
         chosen = [index for index in range(behind) if base + index in self._again]
@@ -165,7 +165,7 @@ class PartitionCursor:
         return batch if last - first == len(batch) else batch.part(first, last)
 
     def drop_reader(self) -> None:
-        """Remember the position, so that the next reader goes on behind it."""
+        """Close the reader, and remember its position for the next one."""
         reader, self.reader = self.reader, None
         if reader is None:
             return
@@ -175,7 +175,7 @@ class PartitionCursor:
         reader.close()
 
     def _drop_held(self) -> None:
-        """It is read again."""
+        """Drop the held events: they are read again."""
         if self.waiting:
             self._go_on_at(self.waiting[0].offset)
             self.waiting.clear()
@@ -188,7 +188,7 @@ class PartitionCursor:
         self.start = After(offset - 1) if offset > 0 else Earliest()
 
     def finish(self) -> None:
-        """The end of what can pass has been read; what is held is still to be sent."""
+        """Close the reader at the end of what can pass; held events are still to be sent."""
         if self.reader is not None:
             self._go_on_at(self.reader.position)
             self.reader.close()

@@ -1,4 +1,4 @@
-"""What a link has handed out, until it counts: deliveries accepted under transactions, and those that come again.
+"""Handed-out deliveries of a link until they count: those accepted under transactions, and those that come again.
 
 Problem: a peer may say of a delivery that it is accepted if a transaction commits, settle that at once or later, or
 take it back; the transaction ends one way or the other, and what did not count must be handed out again.
@@ -38,7 +38,7 @@ class Owner(ReceivingLink, Protocol):
     """The endpoint of the link."""
 
     def given_back(self, number: int) -> None:
-        """The delivery did not count; its event is handed out again."""
+        """Note a delivery that did not count; its event is handed out again."""
         ...
 
 
@@ -47,17 +47,17 @@ class Redelivery(Generic[C]):
         self.given_back: dict[C, None] = {}
         """Cursors that are to begin again; the owner takes them out."""
         self.too_many = False
-        """A transaction could not remember what was accepted under it: the link must end."""
+        """True when a transaction could not remember what was accepted under it: the link must end."""
         self._host, self._owner, self._link = host, owner, link
         self._handed_out: HandedOut[C] = HandedOut()
         self._in_transaction: dict[int, ClientTransaction] = {}  # deliveries that were accepted under one
 
     def sent(self, first: int, cursor: C, runs: Sequence[tuple[int, int]]) -> None:
-        """`runs` of (offset, count): the deliveries are numbered from `first` on."""
+        """Note deliveries that are numbered from `first` on; `runs` of (offset, count)."""
         self._handed_out.sent(first, cursor, runs)
 
     def settled(self, outcomes: Iterable[tuple[int, DeliveryState]]) -> list[int]:
-        """The deliveries that the peer is done with, of those that it said something of."""
+        """Take in outcomes; return the deliveries that the peer is done with."""
         if self._host.declares_transactions:
             numbers = [number for number, state in outcomes if not self._concerns_transaction(number, state)]
         else:
@@ -72,12 +72,12 @@ class Redelivery(Generic[C]):
         self._handed_out.settled(sorted(numbers))
 
     def rolled_back(self, numbers: Sequence[int]) -> None:
-        """These, which the peer has settled, did not count."""
+        """Give back these deliveries, which the peer has settled: they did not count."""
         for number in numbers:
             self._give_back(number)
 
     def _concerns_transaction(self, number: int, state: DeliveryState) -> bool:
-        """False: it is settled for good."""
+        """Handle an outcome under a transaction. False: the delivery is settled for good."""
         earlier = self._in_transaction.get(number)
         if earlier is not None and not earlier.is_open and not earlier.is_over:
             if not isinstance(state, Transactional) or state.settled:
@@ -103,7 +103,7 @@ class Redelivery(Generic[C]):
             if not own.received(self._owner, number, settled=state.settled):
                 self.too_many = True
             return True
-        if not state.settled:  # it is not accepted, or under nothing that is open: the peer will say more
+        if not state.settled:  # it is not accepted, or under no open transaction: the peer will say more
             return True
         if _is_refused(state.outcome):
             return False
@@ -122,5 +122,5 @@ class Redelivery(Generic[C]):
 
 
 def _is_refused(state: DeliveryState | None) -> bool:
-    """The peer does not want it again."""
+    """Tell whether the peer does not want the event again."""
     return isinstance(state, Rejected) or (isinstance(state, Modified) and state.undeliverable_here)

@@ -1,4 +1,4 @@
-"""What a receiver wants: the filter set of its source, understood or refused.
+"""Filters of a receiver's source: understood, or refused.
 
 Problem: a filter that is silently ignored makes a receiver start at `@latest` and miss what it came for.
 Rules never broken: a filter that speaks of positions, or selects events in a language known here, is either obeyed
@@ -31,13 +31,13 @@ _OFFSET = re.compile(f"[0-9a-f]{{{protocol.OFFSET_DIGITS}}}")
 _TIMESTAMP_LIMIT_MS = 1 << 62
 
 _SHOWN_CHARACTERS = 24
-"""Of the place where a SQL filter went wrong: enough to find it."""
+"""Characters shown of the place where a SQL filter went wrong: enough to find it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Events behind `start`, of them those above and below all bounds, of them those that match `predicate`.
-    `in_force` goes into the answer to the attach."""
+    """Events after `start`, within all bounds, that match `predicate`. `in_force` goes into the answer to the
+    attach."""
 
     start: Start
     above_offset: int = -1
@@ -51,22 +51,22 @@ class Selection:
 
     @property
     def needs_latest(self) -> bool:
-        """`at` must be called, for each partition."""
+        """True if `at` must be called, for each partition."""
         return self.predicate is not None and self.predicate.needs_latest
 
     @property
     def empty(self) -> bool:
-        """No event can ever pass."""
+        """True if no event can ever pass."""
         return self.above_offset + 1 >= self.below_offset or self.above_time_ms + 1 >= self.below_time_ms
 
     def at(self, latest: int) -> Selection:
-        """With `@latest` resolved."""
+        """The selection with `@latest` resolved."""
         if self.predicate is None:
             return self
         return replace(self._within(self.predicate.bounds(latest)), latest=latest)
 
     def before(self, offset: int) -> Selection:
-        """Without what lies at the offset or behind it."""
+        """The selection without events at or after the offset."""
         return replace(self, below_offset=min(self.below_offset, offset))
 
     def _within(self, box: Bounds) -> Selection:
@@ -83,7 +83,7 @@ class Selection:
 
 
 def select(filters: Mapping[str, Any] | None) -> Selection:
-    """The selection that a source's filter map asks for; raises Refused."""
+    """Read the selection that a source's filter map asks for. Raises Refused."""
     offsets: list[str] = []
     times_ms: list[int] = []
     predicate: Predicate | None = None
@@ -114,7 +114,7 @@ def select(filters: Mapping[str, Any] | None) -> Selection:
 
 
 def read_until(value: Any) -> int | None:
-    """The offset that a link property says; raises Refused."""
+    """Read the offset of a link property. Raises Refused."""
     if value is None:
         return None
     if not isinstance(value, str) or not _OFFSET.fullmatch(value):
@@ -171,7 +171,7 @@ def _read_isolation(name: str, value: Any) -> bool:
 
 
 def _read_sql(name: str, value: Any, before: Predicate | None, *, event_fields: bool) -> Predicate:
-    """With what the filters before it say."""
+    """Parse a SQL filter, and combine it with the filters before it."""
     if not isinstance(value, str):
         raise _invalid(f"filter {name!r}: its value must be a string, not a {type(value).__name__}")
     try:
@@ -186,8 +186,8 @@ def _read_sql(name: str, value: Any, before: Predicate | None, *, event_fields: 
 def _combine(
     offsets: list[str], times_ms: list[int], predicate: Predicate | None, in_force: Mapping[str, Any]
 ) -> Selection:
-    """Every filter must pass, so the highest of each kind counts. `@` sorts between digits and letters: hence the
-    sieve."""
+    """Combine the filters: every one must pass, so the highest of each kind counts. `@` sorts between digits and
+    letters, and is sieved out."""
     above_time_ms = max(times_ms, default=-1)
     above_offset = max((int(text, 16) for text in offsets if not text.startswith("@")), default=-1)
     from_now_on = protocol.OFFSET_LATEST in offsets or not in_force

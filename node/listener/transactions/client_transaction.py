@@ -1,14 +1,14 @@
-"""One transaction of one connection: what was sent under it, what was received under it, and its end.
+"""One transaction of one connection: the messages sent and the deliveries accepted under it, and its end.
 
-Problem: a client says "commit" when it has said everything, but its messages may still be on their way into partitions,
-and what it has received counts only if its group's position moves with the same decision.
+Problem: a client says "commit" when it has sent everything, but its messages may still be on their way into partitions,
+and its accepted deliveries count only if its group's position moves with the same decision.
 
 Rules never broken:
  - a message belongs to it if it arrives before its end is asked for, however long it waits to be looked at;
  - a commit is asked for when each message sent under it is known to be stored; one that is not makes it roll back;
- - the position of a consumer group, or of a durable source, moves by the transaction, and by nothing else, over what
-   was accepted under it;
- - after a rollback what was accepted under it is handed out again on its link, in order (`handed_out.py`).
+ - only the transaction moves the position of a consumer group, or of a durable source, over deliveries that were
+   accepted under it;
+ - after a rollback these deliveries are handed out again on their link, in order (`handed_out.py`).
 """
 
 from __future__ import annotations
@@ -45,16 +45,17 @@ class ReceivingLink(Protocol):
     """A link of the connection whose deliveries were accepted under the transaction."""
 
     def staged_positions(self, numbers: Sequence[int]) -> Iterable[StagedPosition]:
-        """Where its group's positions stand when these deliveries count. Raises KeyError: its log was deleted."""
+        """Positions of the link's group once these deliveries count. Raises KeyError: its log was deleted."""
         ...
 
     def committed(self, numbers: Sequence[int]) -> None: ...
     def rolled_back(self, numbers: Sequence[int]) -> None:
-        """These, which the peer has settled, did not count: they are handed out again."""
+        """Hand out these deliveries again: the peer has settled them, and they did not count."""
         ...
 
     def in_doubt(self) -> None:
-        """Nobody knows whether they count: the link ends, and who attaches again begins where its group stands."""
+        """End the link, as nobody knows whether its deliveries count; a peer that attaches again begins where its group
+        stands."""
         ...
 
 
@@ -79,7 +80,7 @@ class ClientTransaction:
         self._unanswered = 0
         self._answered: asyncio.Event = asyncio.Event()
         self._ending = False
-        self._deciding = False  # its positions were reckoned
+        self._deciding = False  # its positions were reckoned, or are being
         self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._received: dict[ReceivingLink, dict[int, bool]] = {}  # numbers -> whether the peer has settled them
         self._count_received = 0
@@ -87,18 +88,18 @@ class ClientTransaction:
 
     @property
     def is_open(self) -> bool:
-        """Its end was not asked for: it takes more."""
+        """True until the end is asked for: the transaction takes more."""
         return not self._ending
 
     @property
     def is_over(self) -> bool:
-        """It is known how it ended, and its links were told."""
+        """True once the transaction is known to have ended, and its links were told."""
         return self._over.done()
 
     # ------------------------------------------------------------------------------------------------- sent
 
     def send(self, link: SendingLink, broker: Broker, log: str, partition: str, batch: QueuedBatch) -> None:
-        """Takes a batch of a link on its way into a partition. Raises KeyError: the log is gone.
+        """Take a batch of a link on its way into a partition. Raises KeyError: the log is gone.
 
         The batch arrived while the transaction was open. It may have waited since then, and a commit with it."""
         group = broker.raft_group(log, partition)
@@ -114,7 +115,7 @@ class ClientTransaction:
         queue.submit(own)
 
     def refuse(self, why: str) -> None:
-        """A message under it was not taken: it can only be rolled back."""
+        """Note a message that was not taken: the transaction can only be rolled back."""
         self.transaction.must_roll_back(why)
 
     def accepted(self, batch: QueuedBatch, stored: Appended, partition: str) -> None:
@@ -153,14 +154,14 @@ class ClientTransaction:
         return Error(TRANSACTION_ROLLBACK, f"the transaction can only be rolled back: {self.transaction.rollback_only}")
 
     def on_change(self) -> None:
-        """Leaders may have changed."""
+        """Submit waiting batches again: leaders may have changed."""
         for queue in self._queues.values():
             queue.attempt()
 
     # ------------------------------------------------------------------------------------------------- received
 
     def received(self, link: ReceivingLink, number: int, *, settled: bool) -> bool:
-        """The delivery was accepted under this transaction. False: it cannot be remembered, so the link must end, and
+        """Note a delivery accepted under this transaction. False: it cannot be remembered, so the link must end, and
         the transaction roll back."""
         numbers = self._received.setdefault(link, {})
         if number not in numbers:
@@ -172,18 +173,19 @@ class ClientTransaction:
         return True
 
     def taken_back(self, link: ReceivingLink, number: int) -> None:
-        """The peer says something else of it now."""
+        """Forget a delivery of which the peer says something else now."""
         if self._received.get(link, {}).pop(number, None) is not None:
             self._count_received -= 1
 
     def settled(self, link: ReceivingLink, number: int) -> None:
-        """The peer is done with a delivery that it accepted, while the end is being decided: that says what counts."""
+        """Note that the peer has settled an accepted delivery while the end is being decided: the decision says what
+        counts."""
         numbers = self._received.get(link, {})
         if number in numbers:
             numbers[number] = True
 
     def expects(self) -> None:
-        """A request is being looked at; its commit waits until `heard`."""
+        """Hold the commit until `heard`: a request is being looked at."""
         self._unanswered += 1
 
     def heard(self) -> None:
@@ -192,7 +194,7 @@ class ClientTransaction:
             self._answered.set()
 
     def stage(self, position: StagedPosition) -> bool:
-        """Its client names a position of a consumer group that is to move; of several in one place the furthest counts.
+        """Stage the position that the client names for a consumer group; of several in one place the furthest counts.
         False: it has named too many."""
         place = (position.group, position.key, position.claim)
         before = self._positions.get(place)
@@ -205,11 +207,11 @@ class ClientTransaction:
     # ------------------------------------------------------------------------------------------------- the end
 
     def ends(self) -> None:
-        """Its end is asked for, `commit` or `abort` follows: what its client says from now on changes nothing of it."""
+        """Close the transaction to what its client says from now on; `commit` or `abort` follows."""
         self._ending = True
 
     async def commit(self) -> None:
-        """Raises TransactionFailed: it was rolled back."""
+        """Commit. Raises TransactionFailed: it was rolled back."""
         self.ends()
         try:
             while self._unanswered:
@@ -235,14 +237,13 @@ class ClientTransaction:
             self._close(committed=False)
 
     def give_up(self) -> None:
-        """Its client is gone while its commit waits for messages: those that wait for a leader are waited for no more,
-        and it rolls back."""
+        """Roll back a commit whose client is gone: messages that wait for a leader are waited for no more."""
         for queue in self._queues.values():
             queue.close()
 
     async def _behind_others(self) -> None:
-        """Until no other transaction with events of the same link is being decided: how far a position may move depends
-        on how that ends. Those that are being decided wait for nobody here."""
+        """Wait until no other transaction with events of the same link is being decided: how far a position may move
+        depends on how that ends. Those that are being decided wait for nobody here."""
         while others := [
             other._over
             for other in self._host.transactions.values()
@@ -261,7 +262,7 @@ class ClientTransaction:
         return [*found, *self._positions.values()]
 
     def _close(self, *, committed: bool | None) -> None:
-        """`committed` None: nobody knows."""
+        """Tell the links how the transaction ended. `committed` None: nobody knows."""
         if not self._over.done():
             self._over.set_result(None)
         for queue in self._queues.values():

@@ -10,9 +10,9 @@ Rules never broken:
  - what is declared on the link and not discharged when it ends is rolled back;
  - a transaction takes nothing any more from when its discharge was read, however long that waits to be carried out.
 
-A link that names a transactional id has one transaction at a time: a declare behind a running discharge waits for it.
-Discharges are answered when committed readers see what was decided; if the link asks for answers at the decision,
-the next declare of the id waits for that. The link of a member of a transaction group has one transaction, which a
+A link that names a transactional id has one transaction at a time: a declare after a running discharge waits for it.
+Discharges are answered when committed readers see what was decided; if the link asks for answers at the decision, the
+next declare of the id waits for that. The link of a member of a transaction group has one transaction, which a
 discharge prepares: `accepted` says that it waits for the decision of its group, and that the end of the link does not
 roll it back any more.
 """
@@ -67,14 +67,14 @@ CREDIT = 16
 """Declares and discharges under way on a link. Stock clients need two: a discharge and the next declare."""
 
 CONTROL_BYTES = 4096
-"""Of one declare or discharge. Both are some ten bytes, and what a client may add to any message."""
+"""Bytes of one declare or discharge. Both are some ten bytes, and what a client may add to any message."""
 
 CONTROL_VALUES = 256
-"""In one declare or discharge, lists and what is in them. Each becomes an object, were it one byte on the wire."""
+"""Lists and their values in one declare or discharge. Each becomes an object, were it one byte on the wire."""
 
 MAX_OPEN = 100
-"""Transactions of one connection, all of its control links together, those that are gone too: whose links were detached
-before a discharge, until they are rolled back."""
+"""Open transactions of one connection, on all of its control links together. Those of links that were detached before a
+discharge count until they are rolled back."""
 
 _CONDITIONS: dict[Code, str] = {
     "unavailable": INTERNAL_ERROR,
@@ -87,7 +87,7 @@ _CONDITIONS: dict[Code, str] = {
 
 
 Work = Callable[[], Coroutine[Any, Any, DeliveryState | None]]
-"""What a request asks for; done, its outcome. None: it has none, and the link ends."""
+"""The work of a request; it returns the outcome. None: there is none, and the link ends."""
 
 
 class TransactionsHost(EndpointHost, Protocol):
@@ -101,7 +101,7 @@ def error_of(failed: TransactionFailed) -> Error:
 
 
 def _read(payload: bytes) -> Declare | Discharge:
-    """Raises MalformedMessage."""
+    """Decode a declare or discharge. Raises MalformedMessage."""
     if count_values(payload, CONTROL_VALUES) > CONTROL_VALUES:
         raise MalformedMessage(f"it holds more than {CONTROL_VALUES} values; send it without them")
     return decode_control(payload)
@@ -120,7 +120,7 @@ class CoordinatorLink(Endpoint):
         terms: CoordinatorTerms,
         producer: TransactionalProducer | None,
     ) -> None:
-        """`producer`: of the transactional id that the link names, or of the member of a group that it is."""
+        """`producer`: that of the transactional id that the link names, or of the group member that it is."""
         super().__init__(host, link, plan)
         self._member = producer if isinstance(producer, MemberProducer) else None
         self._heard_bytes = 0  # from its peer, as far as was looked at
@@ -215,7 +215,7 @@ class CoordinatorLink(Endpoint):
         self.host.errand(self._carry_out(deliveries, work))
 
     async def _carry_out(self, deliveries: list[Any], work: Work) -> None:
-        """To its end, even if the connection ends before."""
+        """Carry out a request to its end, even if the connection ends before."""
         try:
             outcome = await work()
         except Exception as error:  # noqa: BLE001 - a bug of one connection
@@ -264,13 +264,13 @@ class CoordinatorLink(Endpoint):
         return Declared(own.txn_id)
 
     async def _begin(self) -> HeldTransaction:
-        """Raises TransactionFailed."""
+        """Begin a transaction. Raises TransactionFailed."""
         if self._producer is not None:
             return await self._manager.begin(self._producer)
         return await self._manager.begin_anonymous(self._terms.timeout_ms)
 
     async def _discharge(self, own: ClientTransaction | None, *, fail: bool) -> DeliveryState | None:
-        """`own` None: nothing that is open on this link was named."""
+        """Discharge a transaction. `own` None: the request named no transaction that is open on this link."""
         if own is None:
             text = "no transaction of that id is open on this link: it was never declared here, or discharged before"
             return Rejected(Error(TRANSACTION_UNKNOWN_ID, text))
@@ -299,8 +299,8 @@ class CoordinatorLink(Endpoint):
     # ------------------------------------------------------------------------------------------------- leases
 
     def _was_heard(self) -> bool:
-        """Whether its peer has sent anything, were it a heartbeat, since the last call. What this node does not read,
-        since it has no room for it, is no silence of the peer's."""
+        """Tell whether the peer has sent anything, even a heartbeat, since the last call. While this node does not read
+        for lack of room, its peer is not silent."""
         before, self._heard_bytes = self._heard_bytes, self.host.heard_bytes
         return self._heard_bytes != before or self.host.is_held_back
 
@@ -314,7 +314,7 @@ class CoordinatorLink(Endpoint):
     # ------------------------------------------------------------------------------------------------- the end
 
     def fenced(self, why: str) -> None:
-        """Another link holds the transactional id."""
+        """Close the link: another one holds the transactional id."""
         if self.link.alive and not self.leaving:
             self.leave(Error(LINK_STOLEN, why))
 
@@ -335,8 +335,8 @@ class CoordinatorLink(Endpoint):
             self._manager.let_go(self._producer)
 
     async def _abandon(self, own: ClientTransaction) -> None:
-        """Until then it counts as one of its connection's: who declares and detaches in a loop has no more under way
-        than who discharges."""
+        """Abort a transaction of a link that is gone. Until then it counts as its connection's: a client that declares
+        and detaches in a loop has no more under way than one that discharges."""
         try:
             await own.abort()
         except TransactionFailed:  # it is left to its timeout

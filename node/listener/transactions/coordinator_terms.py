@@ -1,4 +1,4 @@
-"""What an attach to the transaction coordinator asks for, and the names that transactions have on the wire."""
+"""Terms of an attach to the transaction coordinator, and the names of transactions on the wire."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ MAX_ID_CHARACTERS = 256
 MAX_HOLDER_CHARACTERS = 64
 
 GRANTED = (LOCAL_TRANSACTIONS, MULTI_SSNS_PER_TXN)
-"""A transaction takes in all sessions of its connection."""
+"""Capabilities granted to every link: a transaction takes in all sessions of its connection."""
 
 GRANTED_WITHOUT_AN_ID = (*GRANTED, MULTI_TXNS_PER_SSN)
-"""Who names no transactional id may have several transactions open at a time."""
+"""Capabilities without a transactional id: several transactions may be open at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorTerms:
     transactional_id: str | None
     timeout_ms: int
-    holder: str = ""  # the name that who asks has drawn; "": this node draws one
-    succeeds: str = ""  # the holder that comes back; "": who asks takes the id, whoever has it
+    holder: str = ""  # the name that the client has drawn; "": this node draws one
+    succeeds: str = ""  # the holder that comes back; "": the client takes the id, whoever has it
     member: MemberTerms | None = None  # of a transaction group; then there is no id and no timeout of its own
     answers_early: bool = False  # a discharge is answered when it is decided, not when readers see it
 
 
 def coordinator_terms_of(link: ReceiverLink) -> CoordinatorTerms:
-    """Raises Refused."""
+    """Read the terms of an attach. Raises Refused."""
     properties = link.remote_properties
     if protocol.GROUP_WRITER in properties:
         return _member_terms_of(properties)
@@ -53,7 +53,7 @@ def coordinator_terms_of(link: ReceiverLink) -> CoordinatorTerms:
 
 
 def _holder(properties: Mapping[str, Any], key: str) -> str:
-    """Who is named; "": nobody."""
+    """The holder that the property names; "": none."""
     holder = properties.get(key)
     if holder is None:
         return ""
@@ -72,7 +72,7 @@ def _answers_early(properties: Mapping[str, Any]) -> bool:
 
 
 def _member_terms_of(properties: Mapping[str, Any]) -> CoordinatorTerms:
-    """Their bounds are the coordinator's to check."""
+    """Read a group member's terms; the coordinator checks their bounds."""
     if protocol.TRANSACTIONAL_ID in properties:
         raise _invalid(f"{protocol.TRANSACTIONAL_ID}: a member of a group has none; leave it out")
     texts = [properties.get(key) for key in (protocol.GROUP_WRITER, protocol.GROUP_RUN, protocol.GROUP_PART)]
@@ -96,7 +96,7 @@ def granted(terms: CoordinatorTerms) -> Coordinator:
 
 
 def new_txn_id(pair: tuple[int, int]) -> bytes:
-    """No transaction had it before, and nobody can guess it."""
+    """A new name for a transaction, which nobody can guess."""
     return protocol.TRANSACTION_NAME.pack(protocol.TRANSACTION_NAME_VERSION, *pair, secrets.randbits(32))
 
 

@@ -1,12 +1,12 @@
-"""The way of one transaction's messages into one partition, from all links of its connection.
+"""One transaction's messages on their way into one partition, from all links of its connection.
 
 Problem: the node numbers them, from 0 in each transaction and partition, so that it may submit a batch again whatever
 became of it; so there is one line of numbers, whichever link a message came on.
 
 Rules never broken, in addition to those of an idempotent append queue:
  - the partition takes part in the transaction before anything is stored: it has joined, or it begins with the first
-   batch, behind which everything waits for its answer, as in every idempotent append queue;
- - what cannot be written makes the transaction roll back: the answer of its client's commit says so, too.
+   batch, after which everything waits for its answer, as in every idempotent append queue;
+ - a batch that cannot be written makes the transaction roll back: the answer of its client's commit says so, too.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class TransactionQueue(IdempotentAppendQueue):
                 self._owner.refused(batch, failed)
 
     def close(self) -> None:
-        """Nothing more goes in: the transaction is over."""
+        """Take in nothing more: the transaction is over."""
         early, self._early = self._early or [], None
         super().close()
         for batch in early:

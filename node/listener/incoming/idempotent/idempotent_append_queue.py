@@ -1,4 +1,4 @@
-"""The way of one idempotent producer's messages into its partition.
+"""The messages of one idempotent producer on their way into its partition.
 
 Problem: the numbers make it safe to submit a batch again, whatever became of it. But they are no licence to submit out
 of order: what comes with the next number is stored, even if what belongs in front of it has just been refused. A client
@@ -7,7 +7,7 @@ that gave up and reused its numbers for other events would find the first of the
 Rules never broken, in addition to those of an append queue:
  - batches are under way together only while each goes on where the one before it ended, and one of them has been stored
    as new. Until then one batch at a time is submitted, and its answer awaited: a link proves its place in the line of
-   numbers before it is trusted to have one. So nothing is stored behind a refusal;
+   numbers before it is trusted to have one. So nothing is stored after a refusal;
  - `unknown` is submitted again, in the old place, as long as the append queue follows its leader. When the append queue
    gives up, what was in doubt once is still in doubt, unless its last answer says otherwise;
  - the producer is not told "out of order" for an order that was lost here: a batch that met a gap because the one in
@@ -29,7 +29,7 @@ class IdempotentAppendQueue(AppendQueue):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._proven = False
-        self._next = 0  # the number behind the batch submitted last
+        self._next = 0  # the number after the batch submitted last
         self._torn = False  # one of the batches under way together did not arrive
 
     def _append(self, batch: QueuedBatch) -> None:
@@ -55,7 +55,7 @@ class IdempotentAppendQueue(AppendQueue):
         super()._take_answer(batch, outcome)
 
     def _judge(self, batch: QueuedBatch, outcome: Failed) -> Failed:
-        """What a failure means to an append queue whose batches can be told apart."""
+        """The outcome to report for a failure, given that numbered batches can be told apart."""
         again = Failed("not_leader", True, outcome.detail, outcome.leader)
         if outcome.kind == "out_of_order" and self._torn:
             return again

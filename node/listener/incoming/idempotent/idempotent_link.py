@@ -4,9 +4,11 @@ Problem: a producer that numbers its events must be able to resend them all afte
 told: accepted is stored, once; anything else ends what it may build upon.
 Rules never broken, in addition to those of `incoming_link.py`:
  - `accepted` also for what was stored before, and only after that was committed: the answer is the partition's;
- - nothing is accepted behind a message that was not. The link ends with the first one that is refused, with the same
-   error, and what waits behind it is released: the producer attaches again, and goes on by what the partition knows;
- - who was fenced by a higher epoch is detached at once if this node has a replica, else with the next message.
+ - nothing is accepted after a message that was not. The link ends with the first one that is refused, with the same
+   error, and the deliveries after it are released: the producer attaches again, and goes on by what the partition
+   knows;
+ - a producer that was fenced by a higher epoch is detached at once if this node has a replica, else with the next
+   message.
 
 Rejected: serving on after a refusal. The next number does not tell whether its sender has understood.
 """
@@ -37,7 +39,7 @@ from node.partition.api import Failed, PartitionHandle, ProducerOpened
 from node.partition.idempotence.producer_state import REMEMBERED_EVENTS
 
 CREDIT_LIMIT = REMEMBERED_EVENTS // 2
-"""Messages that may be unsettled on a link, so that all of them are recognised when they come again. Half of what is
+"""Unsettled messages allowed on a link, so that all of them are recognised when they come again. Half of what is
 remembered: when a connection breaks between the credit for new messages and the answers of the old ones, both count."""
 
 
@@ -114,7 +116,7 @@ class IdempotentLink(IncomingLink):
     def refused(self, batch: QueuedBatch, why: Failed) -> None:
         error = errors.append_refused(why, self.plan.log)
         known = why.known if batch.events == batch.count else 0  # a batch in one delivery is known as a whole, or not
-        if known:  # of the first ones it is certain that they are stored
+        if known:  # the first ones are certainly stored
             self._answer(batch.deliveries[:known], known, 0, ACCEPTED)
         self._answer(batch.deliveries[known:], batch.count - known, batch.size, Rejected(error))
         self.leave(error)
@@ -129,7 +131,7 @@ class IdempotentLink(IncomingLink):
     # -------------------------------------------------------------------------------------------- the other producer
 
     def _watch(self) -> None:
-        """The partition is to say when the producer is taken over."""
+        """Ask the partition to say when the producer is taken over."""
         try:
             handle = self.plan.broker.handle(self.plan.log, self._partition)
         except KeyError:  # the log is gone, and soon this link
@@ -140,7 +142,7 @@ class IdempotentLink(IncomingLink):
             self._end_watch = handle.watch_producer(self._opened.producer_id, self._taken_over)
 
     def _taken_over(self, epoch: int) -> None:
-        """Called in the midst of a Raft turn."""
+        """Note a greater epoch. Called in the midst of a Raft turn."""
         if epoch > self._opened.epoch:
             asyncio.get_running_loop().call_soon(self._fenced, epoch)
 
@@ -160,4 +162,4 @@ class IdempotentLink(IncomingLink):
 
 
 def _nothing() -> None:
-    """There is no watch to end."""
+    """Do nothing: there is no watch to end."""

@@ -1,9 +1,9 @@
-"""What a sender says of itself as an idempotent producer when it attaches, and what it is answered.
+"""The link properties of an idempotent producer: its request in the attach, and the answer.
 
 Problem: three link properties, each of which may be stated, left open (null) or malformed, and a capability that stands
 for all three when nothing is known yet.
-Rule never broken: who asks for idempotent publishing gets it on all terms, or a refusal that names the term; nobody is
-served as a plain sender who believes otherwise. And nothing is granted that is not replicated.
+Rule never broken: a peer that asks for idempotent publishing gets it on all terms, or a refusal that names the term; no
+peer that believes otherwise is served as a plain sender. And nothing is granted that is not replicated.
 Rejected: answering every sender on a partition with the three properties. Each attach would be an entry in the log.
 """
 
@@ -28,7 +28,7 @@ HIGHEST = {
 
 
 def producer_request_of(link: ReceiverLink) -> ProducerRequest | None:
-    """None: a plain sender. Raises Refused."""
+    """Read the producer request of an attach. None: a plain sender. Raises Refused."""
     properties = link.remote_properties
     stated = [name for name in protocol.PRODUCER_NAMES if name in properties]
     if not stated:
@@ -45,7 +45,7 @@ def producer_request_of(link: ReceiverLink) -> ProducerRequest | None:
 
 
 def whole_number(name: str, value: Any) -> int:
-    """A term of a producer, of an attach or of a message. Any integer type will do. Raises Refused."""
+    """Check one number of a producer, from an attach or a message. Any integer type will do. Raises Refused."""
     if not isinstance(value, int) or isinstance(value, bool | timestamp):
         raise Refused(errors.numbers_wrong(f"{name} must be an integer, not a {type(value).__name__}"))
     if not 0 <= value <= HIGHEST[name]:
@@ -54,7 +54,7 @@ def whole_number(name: str, value: Any) -> int:
 
 
 def answer(opened: ProducerOpened) -> Mapping[str, Any]:
-    """The link properties that tell the producer what it goes by."""
+    """The link properties that tell the producer its id, epoch and last sequence number."""
     return {
         protocol.PRODUCER_ID: opened.producer_id,
         protocol.PRODUCER_EPOCH: short(opened.epoch),

@@ -4,7 +4,7 @@ Rules never broken:
  - the three annotations are between the producer and the node. They are not stored with the event: the batch head has
    them, a consumer has no use for them, and they would be a tenth of a log of small events. Other annotations stay,
    byte for byte;
- - the digest of an event is the CRC-32C of everything behind its message annotations: properties, application
+ - the digest of an event is the CRC-32C of everything after its message annotations: properties, application
    properties, body and footer, as they came. It leaves out what may differ when the event is sent again: header
    (delivery-count) and annotations, which belong to the hop.
 
@@ -38,7 +38,7 @@ from node.listener.errors import Refused
 from node.listener.incoming.idempotent.producer_terms import whole_number
 
 _BODY = frozenset(bytes((0, 0x53, code)) for code in range(0x73, 0x78))
-"""How the part of a message begins that is stored for certain. There must be one."""
+"""First bytes of the sections that are certainly stored: the body. There must be one."""
 
 _DESCRIPTOR_BYTES = 3
 _NAMES = frozenset(protocol.PRODUCER_NAMES)
@@ -56,7 +56,7 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Wrong:
-    """This message cannot be taken, and those behind it were not looked at."""
+    """The first message that cannot be taken; those after it were not looked at."""
 
     position: int
     error: Error
@@ -74,7 +74,7 @@ class _Event(NamedTuple):
 
 
 class SequenceNumberReader:
-    """Of one link, whose producer was granted an id and an epoch."""
+    """Reads the sequence numbers of one link, whose producer was granted an id and an epoch."""
 
     def __init__(self, producer_id: int, epoch: int, partition: str) -> None:
         self._producer_id = producer_id
@@ -82,7 +82,7 @@ class SequenceNumberReader:
         self._partition = partition
 
     def read(self, payloads: Sequence[bytes]) -> tuple[list[Run], Wrong | None]:
-        """The messages in runs. All of them, or those before the wrong one."""
+        """Sort the messages into runs: all of them, or those before the wrong one."""
         events: list[_Event] = []
         wrong: Wrong | None = None
         for position, payload in enumerate(payloads):
@@ -97,7 +97,7 @@ class SequenceNumberReader:
         return _runs(events), wrong
 
     def check_front(self, front: bytes, first: int) -> None:
-        """What the annotations of a batch say of it, whose messages begin with this number. Raises MalformedMessage or
+        """Check the annotations of a batch whose messages begin with number `first`. Raises MalformedMessage or
         Refused."""
         stored, target, _ = ingest(front)
         if target is not None and target != self._partition:
@@ -125,7 +125,7 @@ class SequenceNumberReader:
         return _Event(number, record, crc32c(body))
 
     def _check(self, stored: bytes, found: AnnotationMap | None) -> int:
-        """The sequence number, if everything is as it was granted."""
+        """The sequence number, if id, epoch and number are as granted."""
         ours = [
             entry
             for entry in (found.entries if found is not None else ())
@@ -142,7 +142,7 @@ class SequenceNumberReader:
         return read[protocol.PRODUCER_SEQUENCE]
 
     def check_granted(self, producer_id: int, epoch: int) -> None:
-        """Raises Refused."""
+        """Raise Refused unless the producer id and epoch are those that the link was granted."""
         for name, said, granted in (
             (protocol.PRODUCER_ID, producer_id, self._producer_id),
             (protocol.PRODUCER_EPOCH, epoch, self._epoch),
@@ -152,7 +152,7 @@ class SequenceNumberReader:
 
 
 def _runs(events: list[_Event]) -> list[Run]:
-    """The events in order, cut where a number does not follow the one before."""
+    """Cut the events, in order, where a number does not follow the one before."""
     runs: list[Run] = []
     start = 0
     for stop in range(1, len(events) + 1):

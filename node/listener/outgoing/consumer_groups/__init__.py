@@ -1,4 +1,4 @@
 """Links that read for a consumer group or a durable source. Read `group_link` first.
 
-Who owns a partition is decided in `node/partition/consumer_groups`, never here.
+The owner of a partition is decided in `node/partition/consumer_groups`, never here.
 """

@@ -1,11 +1,11 @@
-"""From an attach in a group's name, or of a durable terminus, to the claims it needs: before it is answered.
+"""The claims that an attach needs: in a group's name, or for a durable terminus, made before the attach is answered.
 
 Rules never broken: a refusal is the word of the replicated state, never of this node's memory; a claim that was made
 for an attach which then fails for another reason is let go of at once.
 
-A link that attaches again under its own name may come sooner than the end of its former self is known; it is tried
-again for a moment, since its claim is about to be free for it and for nobody else. So is a claim on a partition whose
-position is about to be moved by a transaction that is being decided.
+A link that attaches again under its own name may come before its former end is known; it tries again for a moment,
+since its claim is about to be free for it alone. So does a claim on a partition whose position is about to be moved by
+a transaction that is being decided.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from node.partition.consumer_groups.group_state import (
 from node.partition.consumer_groups.queries import Assign, Assigned, GroupList, ListGroups
 
 RETRY_DELAY_S = 0.05
-"""Between questions to a leader that could not answer."""
+"""Delay between questions to a leader that could not answer."""
 
 LEADERLESS_DELAY_S = 0.2
-"""The same, of each of many members whose adviser is being elected."""
+"""Delay of each of many members whose adviser is being elected."""
 
 CONTINUE_WAIT_S = 2.0
-"""A link whose former self still counts as alive waits so long for the news of its death."""
+"""Time that a link waits for the death of its former self to become known."""
 
 
 class Claimer(BackgroundWork, Protocol):
@@ -56,7 +56,7 @@ class Claimer(BackgroundWork, Protocol):
 
 
 async def claim_all(host: Claimer, link: Link, plan: Plan, partitions: Iterable[str]) -> dict[str, OwnedPartition]:
-    """The claims that the plan needs, by partition. Raises Refused. The caller's timeout ends it."""
+    """Make the claims that the plan needs, by partition. Raises Refused. The caller's timeout ends it."""
     assert plan.membership is not None
     wish = plan.membership.claim(host.container, link.name)
     held: dict[str, OwnedPartition] = {}
@@ -73,13 +73,13 @@ async def claim_all(host: Claimer, link: Link, plan: Plan, partitions: Iterable[
 
 
 def let_go(held: Mapping[str, OwnedPartition]) -> None:
-    """The attach comes to nothing."""
+    """Release the claims of an attach that failed."""
     for owned in held.values():
         owned.end(End.RELEASED)
 
 
 async def assigned(host: Claimer, link: Link, plan: Plan) -> tuple[Plan, dict[str, OwnedPartition]]:
-    """The plan with the partition that the nodes choose, and the claim on it. Held until there is one, as long as the
+    """Wait for a partition that the nodes assign. Returns the plan with it, and the claim on it; waits as long as the
     configuration allows. Raises Refused."""
     membership, broker, config = plan.membership, plan.broker, host.config
     assert membership is not None
@@ -112,7 +112,7 @@ async def assigned(host: Claimer, link: Link, plan: Plan) -> tuple[Plan, dict[st
 
 
 async def _advice(broker: Broker, question: Assign) -> Any:
-    """Of the leader of the log's first partition."""
+    """Ask the leader of the log's first partition, which advises the members."""
     view = broker.describe(question.log)
     if view is None:
         raise Refused(errors.log_deleted(question.log))
@@ -120,11 +120,11 @@ async def _advice(broker: Broker, question: Assign) -> Any:
 
 
 async def _leave(broker: Broker, question: Assign) -> None:
-    """If it is not heard, it is forgotten there in a few seconds."""
+    """Tell the adviser that the member stops waiting; without that it forgets the member in a few seconds."""
     try:
         await _advice(broker, question)
     except (Refused, KeyError):
-        return  # the log is gone, and who waited for it
+        return  # the log is gone, and the wait for it
 
 
 async def claim(broker: Broker, log: str, partition: str, wish: Claim) -> Owned:
@@ -144,6 +144,6 @@ async def claim(broker: Broker, log: str, partition: str, wish: Claim) -> Owned:
 
 
 async def _is_mine(broker: Broker, log: str, partition: str, wish: Claim) -> bool:
-    """The owner that stands in the way is this very link, as it was before."""
+    """Tell whether the present owner is this very link's former self."""
     found = await broker.handle(log, partition).ask(ListGroups(wish.key))
     return isinstance(found, GroupList) and any(row.active and row.identity == wish.identity for row in found.groups)

@@ -1,13 +1,13 @@
-"""Where a durable source begins: fixed in every partition at its first attach, before that is answered.
+"""The start of a durable source: a position fixed in every partition at its first attach, before that is answered.
 
-Problem: a subscriber that attaches, leaves and comes back is to find what was sent meanwhile, also in a partition of
-which it was never delivered anything, and of which nothing was settled.
+Problem: a subscriber that attaches, leaves and comes back must find all that was sent meanwhile, also in a partition
+from which nothing was delivered to it, or settled.
 Rules never broken:
  - "attached" is said only when every partition of the link has a replicated position;
  - a partition that the log got after the first attach begins at its start, since all of it came later;
  - which attach was the first is known from the log's first partition, whose position is fixed last: an attach that
-   broke off half way has promised nothing, and the next one is the first again. What it fixed stays: nobody was told
-   otherwise, and too much is better than too little.
+   broke off half way has promised nothing, and the next one is the first again. The positions that it fixed stay: no
+   peer was told otherwise, and too much is better than too little.
 
 What the first attach's filter says is where it begins; a time is sought again at each attach, so of such a filter only
 the offset is kept. Rejected: fixing the position with the first delivery (a quiet partition has none).
@@ -26,8 +26,8 @@ from node.partition.consumer_groups.group_state import NOTHING
 
 
 async def fix_positions(plan: Plan, held: Mapping[str, OwnedPartition], starts: Mapping[str, Start]) -> None:
-    """`held`: all claims of the link, in the order of the log's partitions. `starts`: where `@latest` is. Raises
-    Refused. The caller's timeout ends it."""
+    """Replicate the positions of a first attach. `held`: all claims of the link, in the order of the log's partitions.
+    `starts`: where `@latest` is. Raises Refused. The caller's timeout ends it."""
     membership, selection = plan.membership, plan.selection
     assert membership is not None
     assert selection is not None
@@ -57,7 +57,7 @@ def _position(selection: Selection, latest: Start | None) -> int:
 
 
 def resumed(begin: Start, position: Start) -> Start:
-    """Behind both: what the filter says, and what is done. `position` is an offset, or the beginning."""
+    """The later of two starts: the filter's, and the position's. `position` is an offset, or the beginning."""
     match begin, position:
         case Latest() | Earliest(), _:
             return position

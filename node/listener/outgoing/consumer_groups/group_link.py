@@ -31,13 +31,13 @@ from node.partition.consumer_groups.group_state import NOTHING, End
 from node.transactions.transaction import StagedPosition
 
 SETTLE_WAIT_S = 1.0
-"""A member that is asked to let go of a partition has so long to settle what it was sent."""
+"""Time for a member that is asked to let go of a partition to settle its deliveries."""
 
 LET_GO_S = 5.0
-"""And so long to answer that its link is closed; then the partition is given away all the same."""
+"""Time for it to answer that its link is closed; then the partition is given away all the same."""
 
 ATTACH_AGAIN = frozenset({LINK_REDIRECT, DETACH_FORCED, CONNECTION_FORCED})
-"""A peer that is told so is on its way to attach again: its claims wait for it."""
+"""Errors that make a peer attach again: its claims wait for it."""
 
 OWNERSHIP_LOST = ("stolen", "lapsed", "revoked")
 
@@ -89,8 +89,9 @@ class GroupLink(OutgoingLink):
         return self._held[partition].owner
 
     def _cursor(self, partition: str, latest: Start | None) -> PartitionCursor:
-        """It goes on where the position of the group, or of the terminus, says, if that is asked for and further. To
-        who comes back to a durable source, `@latest` is where that stands: what it was at the first attach is done."""
+        """A cursor that resumes at the position of the group or terminus, if resuming is asked for and the position is
+        further. For a peer that returns to a durable source that position is `@latest`: the end at its first attach is
+        done."""
         position = self._held[partition].start if self._membership.resume else None
         if position is not None and self._membership.durable and self._selection.needs_latest:
             latest = position
@@ -158,8 +159,8 @@ class GroupLink(OutgoingLink):
     # ------------------------------------------------------------------------------------------------- losing it
 
     def pump(self) -> bool:
-        """What became of a reader matters without credit, too: who was ousted must go, and who was not must be seen at
-        the new leader before its lease is over."""
+        """Send, after looking at failed readers even without credit: an ousted link must go, and an owner must be seen
+        at the new leader before its lease is over."""
         for cursor in list(self._ready):
             error = None if cursor.reader is None else cursor.reader.error
             if error is not None:
@@ -187,7 +188,7 @@ class GroupLink(OutgoingLink):
 
     @property
     def idle(self) -> bool:
-        """Who is asked to let go may first settle what it was sent."""
+        """True unless the link was asked to let go and may still settle its deliveries."""
         if not self._patient or self._letting_go is None:
             return True
         return all(owned.all_settled for owned in self._held.values())

@@ -1,8 +1,8 @@
-"""What the attach of a receiver says about a consumer group and about its own durability.
+"""Terms of a receiver's attach: its consumer group, its epoch and its durability.
 
 Problem: a group, an epoch, a durable source and a place to start come in six fields of two maps; together they mean one
 thing: in whose name the link reads, and whether its settlements move anything.
-Rules never broken: nobody is put into a group that it did not name (ES-31); what is malformed is refused, and what
+Rules never broken: no receiver is put into a group that it did not name (ES-31); what is malformed is refused, and what
 would be promised in vain (a durable terminus of a peer without a name) is refused as well.
 
 A source is durable here when it asks for durability and outlives its link: expiry-policy `never`, or a timeout above 0.
@@ -31,12 +31,12 @@ from node.partition.consumer_groups.group_state import (
 )
 
 MAX_TIMEOUT_S = 0xFFFFFFFF
-"""What AMQP's `seconds` can say."""
+"""Largest value of AMQP's `seconds`."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupTerms:
-    """In whose name a receiver reads. `group` None: a durable terminus of its own."""
+    """The name that a receiver reads in. `group` None: a durable terminus of its own."""
 
     group: str | None
     epoch: int | None
@@ -46,7 +46,8 @@ class GroupTerms:
     pin: bool = False  # if there is none, and it begins at the end: let that be the group's position
 
     def claim(self, container: str, link: str) -> Claim:
-        """`container`: the peer's name for itself; without one a link cannot continue after its end."""
+        """The claim for a link. `container`: the peer's name for itself; without one a link cannot continue after its
+        end."""
         identity = f"{container}/{link}" if container else f"anonymous-{uuid.uuid4()}/{link}"
         if len(identity) >= MAX_KEY_CHARACTERS:
             raise _invalid(f"container-id and link name together have at most {MAX_KEY_CHARACTERS - 1} characters")
@@ -59,7 +60,7 @@ class GroupTerms:
 
 
 def group_terms_of(link: SenderLink, source: Source, selection: Selection) -> GroupTerms | None:
-    """None: it reads for itself, and keeps nothing. Raises Refused."""
+    """Read the terms of an attach. None: it reads for itself, and keeps nothing. Raises Refused."""
     group, epoch = _group(link), _epoch(link)
     outlives = source.expiry_policy == "never" or source.timeout_s > 0
     durable = source.durable > 0 and (outlives or group is not None)

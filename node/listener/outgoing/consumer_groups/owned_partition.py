@@ -5,7 +5,7 @@ Rules never broken:
  - the attach is answered only when the claim is in force, and events come only over readers in its name;
  - when the link ends, the claim is ended as what happened says: for good when the receiver closed the link, in peace
    when it was detached or asked to go, lost when the socket died. It is *not* ended when the peer was told to attach
-   again elsewhere: then the owner is on its way, and nobody may slip in;
+   again elsewhere: then the owner is on its way, and no other may slip in;
  - a position is committed only up to the oldest delivery that is not settled.
 
 Commits of settled deliveries are gathered for a moment: a consumer that settles each of a thousand events a second is
@@ -40,28 +40,29 @@ from node.partition.consumer_groups.group_state import (
 log = logging.getLogger("holdfast.listener")
 
 COMMIT_DELAY_S = 0.2
-"""From a settlement to its commit: what may be delivered again after a crash, and how many entries that costs."""
+"""Delay from a settlement to its commit: bounds what may be delivered again after a crash, and how many entries that
+costs."""
 
 RETRY_DELAY_S = 0.1
-"""Between attempts while a partition has no leader."""
+"""Delay between attempts while a partition has no leader."""
 
 ATTEMPTS_S = 10.0
-"""A claim whose end cannot be told for so long is left to its lease."""
+"""Time after which a claim whose end cannot be told is left to its lease."""
 
 
 class Paced(Protocol):
-    """What the links of a connection do a few at a time."""
+    """Limits on what the links of a connection do at once."""
 
     letting_go: asyncio.Semaphore
 
     @property
     def pace(self) -> float:
-        """How much longer than usual a receiver that waits for a partition waits between two questions."""
+        """Factor by which a waiting receiver waits longer between two questions for a partition."""
         ...
 
 
 class BackgroundWork(Protocol):
-    """Who sees to work that outlives a connection."""
+    """The owner of work that outlives a connection."""
 
     def errand(self, work: Coroutine[Any, Any, None]) -> None: ...
 
@@ -99,14 +100,13 @@ class OwnedPartition:
 
     @property
     def start(self) -> Start | None:
-        """Where the position says to go on; None: it says nothing."""
+        """Start that the position says; None: there is no position."""
         if self.position == NOTHING:
             return None
         return After(self.position - 1) if self.position > 0 else Earliest()
 
     async def fix_position(self, position: int) -> None:
-        """There was none: the first reader begins here, or at the end if that is nearer. Replicated when this returns.
-        Raises Refused."""
+        """Replicate the first position: this one, or the end if that is lower. Raises Refused."""
         while True:
             answer = await self._ask(Commit(self.owner.key, self.owner.claim, position))
             if isinstance(answer, Done):
@@ -133,7 +133,7 @@ class OwnedPartition:
     # ------------------------------------------------------------ settlements
 
     def sent(self, numbers: range, runs: Sequence[tuple[int, int]], presettled: bool) -> None:
-        """These deliveries are on their way; `runs` of (offset, count)."""
+        """Note deliveries that are on their way; `runs` of (offset, count)."""
         if presettled and not self._durable:
             return
         offsets = chain.from_iterable(range(offset, offset + count) for offset, count in runs)
@@ -149,7 +149,7 @@ class OwnedPartition:
             self._unsettled.update(numbers)
 
     def _sent_again(self, number: int, offset: int) -> None:
-        """After a rollback: the delivery takes the place of the one that was given back."""
+        """Let a delivery take the place of the one that was given back by a rollback."""
         at = bisect_left(self._order, offset, key=itemgetter(1))
         if self._order[at][1] != offset:  # its group's position has passed it
             return
@@ -158,22 +158,23 @@ class OwnedPartition:
         self._order[at] = (number, offset)
 
     def given_back(self, number: int) -> None:
-        """It is handed out again before anything new."""
+        """Note a delivery whose event is handed out again before anything new."""
         if number in self._unsettled:
             self._given_back.add(number)
 
     def _pass_over_what_is_gone(self) -> None:
-        """Something new is handed out: what was given back and has not come again never will, for retention took it."""
+        """Give up given-back deliveries that have not come again: something new is handed out, so retention took
+        them."""
         self._unsettled -= self._given_back
         self._given_back.clear()
 
     def settled(self, numbers: Sequence[int]) -> None:
-        """By these alone the position moves only if the source is durable."""
+        """Note settled deliveries; by these alone the position moves only if the source is durable."""
         if self._advance(numbers) and self._durable:
             self._commit_soon()
 
     def _advance(self, numbers: Sequence[int]) -> bool:
-        """Whether more may be committed now."""
+        """Advance the position that may be committed. Returns whether it moved."""
         self._unsettled.difference_update(numbers)
         order, reached = self._order, self._reached
         while order and order[0][0] not in self._unsettled:
@@ -190,7 +191,7 @@ class OwnedPartition:
     # ------------------------------------------------------------ transactions
 
     def position_with(self, numbers: Sequence[int]) -> int | None:
-        """Where the position stands when these deliveries count as well; None: where it is."""
+        """Position that a transaction with these deliveries stages; None: it does not move."""
         counted, reached = set(numbers), self._reached
         for number, offset in self._order:
             if number in self._unsettled and number not in counted:
@@ -200,7 +201,7 @@ class OwnedPartition:
         return reached if reached > self._reached else None
 
     def moved(self, numbers: Sequence[int]) -> None:
-        """A transaction has moved the position over these deliveries."""
+        """Note that a transaction has moved the position over these deliveries."""
         self.position = max(self.position, self._staged)
         if self._advance(numbers) and self._durable and self._reached > self.position:
             self._commit_soon()
@@ -223,7 +224,8 @@ class OwnedPartition:
             self._commit_timer = asyncio.get_running_loop().call_later(COMMIT_DELAY_S, self._commit_due)
 
     async def _commit(self) -> None:
-        """What was reached, unless the claim is not in force any more; without a leader the next commit says it too."""
+        """Commit the reached position; a claim that is not in force commits no more. Without a leader the next commit
+        repeats it."""
         reached = self._reached
         answer = await self._ask(Commit(self.owner.key, self.owner.claim, reached))
         if isinstance(answer, Done):
@@ -234,7 +236,8 @@ class OwnedPartition:
     # ------------------------------------------------------------ the end
 
     def end(self, how: End | None) -> None:
-        """The link is gone. None: the owner was told to attach again, and the claim waits for it. Idempotent."""
+        """End the claim: the link is gone. None: the owner was told to attach again, and the claim waits for it.
+        Idempotent."""
         if self._ended:
             return
         self._ended = True
@@ -244,7 +247,8 @@ class OwnedPartition:
         self._errands.errand(self._let_go(how))
 
     async def _let_go(self, how: End | None) -> None:
-        """Repeated through an election; if nobody can be told for long, the claim is left to its lease."""
+        """Commit and release the claim, through an election; after ATTEMPTS_S without success the claim is left to its
+        lease."""
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + ATTEMPTS_S
         if self._durable and self._reached > self.position:
