@@ -1,4 +1,4 @@
-"""What the rest of a node sees of a partition: append records, read them back, ask how far it goes.
+"""The interface of a partition to the rest of a node: append records, read them back, ask how far it goes.
 
 The problem: a link endpoint must serve a partition without knowing whether this node leads it (`replica.py`) or another
 node does (the gateway). Both speak these protocols; everything here is plain data, so it can cross a network unchanged.
@@ -13,8 +13,8 @@ The rules never broken:
    must not block, and must not raise.
 
 Rejected: futures per append (a thousand a second per link, each a loop hop: callbacks cost a tenth), and async
-iteration for readers (credit and socket back-pressure decide when to read; the reader must never hold data nobody
-asked for).
+iteration for readers (credit and socket back-pressure decide when to read; the reader must never hold data that nobody
+has asked for).
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ class Earliest:
 
 @dataclass(frozen=True, slots=True)
 class Latest:
-    """Only what is appended after the reader was opened."""
+    """Events that are appended after the reader was opened."""
 
 
 @dataclass(frozen=True, slots=True)
 class After:
-    """Events with an offset greater than this one. It may lie beyond the end: what comes before it is passed over."""
+    """Events with an offset greater than this one. It may lie beyond the end: events before it are passed over."""
 
     offset: int
 
@@ -72,16 +72,17 @@ ReadErrorKind = Literal[
     "damaged",
     "deleted",
     "unavailable",
-    "defect",  # of the node that was to read it, or a question that it does not understand: asking again is no use
+    "defect",  # a defect of the reading node, or a question that it does not understand: asking again is no use
     "stolen",  # another claim is in force
-    "lapsed",  # the reader's claim has ended, and nobody else has one
+    "lapsed",  # the reader's claim has ended, and no other is in force
     "revoked",  # its owner is asked to let go, so that another member of the group may have the partition
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class ReadError:
-    """Why a reader ended. `retriable`: opening a reader at the same position, here or at `leader`, may succeed."""
+    """Reason why a reader ended. `retriable`: opening a reader at the same position, here or at `leader`, may
+    succeed."""
 
     kind: ReadErrorKind
     detail: str
@@ -106,7 +107,7 @@ class Reader(Protocol):
         ...
 
     def close(self) -> None:
-        """Idempotent. `wake` is never called afterwards."""
+        """Close the reader. Idempotent; `wake` is never called afterwards."""
         ...
 
 
@@ -114,13 +115,13 @@ class Reader(Protocol):
 
 
 Begins = tuple[int, int]
-"""A transaction begins with the batch that says its producer id and epoch: the Raft group of its coordinator, and the
-time that it is given, in milliseconds."""
+"""A transaction that begins with a batch, which names its producer id and epoch: the Raft group of its coordinator, and
+its timeout in milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerRequest:
-    """What a producer knows of itself when it attaches; None: the partition is to say."""
+    """Numbers that a producer states when it attaches; None: the partition chooses."""
 
     producer_id: int | None = None
     epoch: int | None = None
@@ -129,7 +130,7 @@ class ProducerRequest:
 
 @dataclass(frozen=True, slots=True)
 class ProducerOpened:
-    """What it is to go by: its next event has the number behind `last_sequence`."""
+    """Numbers granted to a producer: its next event has the number after `last_sequence`."""
 
     producer_id: int
     epoch: int
@@ -151,9 +152,10 @@ class ProducerInfo:
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """The records of a batch are committed, in their order. The first `duplicates` of them were stored by an
-    earlier append. `places`: (records, offset of the first) of each row they stand in; empty when they stand in one, at
-    `base_offset ...`. An offset may be FORGOTTEN: stored, and nobody remembers where."""
+    """Outcome of an append: the records of the batch are committed, in their order. The first `duplicates` of them were
+    stored by an earlier append. `places`: (records, offset of the first) of each run of consecutive records; empty when
+    there is one run, at `base_offset ...`. An offset may be FORGOTTEN: the record is stored, and its offset is not
+    remembered."""
 
     base_offset: int
     timestamp_ms: int
@@ -161,25 +163,25 @@ class Appended:
     places: tuple[tuple[int, int], ...] = ()
 
     def rows(self, count: int) -> tuple[tuple[int, int], ...]:
-        """`places` of an append of so many records."""
+        """(records, offset of the first) of each run, for an append of `count` records."""
         return self.places or ((count, self.base_offset),)
 
 
 FailureKind = Literal[
     "not_leader",  # this node does not lead the partition (any more): certainly not appended
     "unknown",  # leadership was lost meanwhile: appended or not, only the log can tell
-    "overloaded",  # too much is waiting to be replicated: slow down, then try again
+    "overloaded",  # no room is left but for this node's own survival: free some, or lead elsewhere
     "disk_full",  # this node keeps its last space for its own survival: free some, or lead elsewhere
     "too_large",  # a record exceeds the largest entry: never retry
-    "malformed",  # it is no record batch, or one that no reader could make anything of: never retry
+    "malformed",  # it is no record batch, or one that no reader could decode: never retry
     "rejected",  # the replicated state machine refused it: never retry
     "deleted",  # the log is gone
     # of batches with numbers, and only as the outcome of a committed entry: certainly not appended, never retry
     "producer_stolen",  # a higher epoch of the producer was opened
     "out_of_order",  # the number is neither the next one nor known with the same bytes
     "producer_unknown",  # it was not opened here, or was silent too long
-    "producer_invalid",  # what it says of itself is nonsense
-    "transaction_ended",  # it is not open here (any more), or has no room to write
+    "producer_invalid",  # its numbers are nonsense
+    "transaction_ended",  # it is not open here (any more), or may not write more
 ]
 
 
@@ -189,7 +191,7 @@ class Failed:
     retriable: bool
     detail: str
     leader: int | None = None
-    known: int = 0  # the first so many records stand in the log all the same, from an earlier append with numbers
+    known: int = 0  # records at the front that an earlier append with numbers has stored
     entry: tuple[int, int] | None = None  # of "unknown": (index, term) of the one Raft entry; of it `AskFate` may tell
 
     @property
@@ -216,12 +218,12 @@ class PartitionInfo:
     last_timestamp_ms: int | None = None
     stable_offset: int = 0  # the last stable offset: committed readers see what lies below
     open_transactions: int = 0
-    aborted_transactions: int = 0  # of these events are stored; a producer's with no commit between them are one
+    aborted_transactions: int = 0  # with stored events; a producer's without a commit between them are one
 
 
 class Unconfirmed(ConnectionError):
-    """The node that was asked led the partition and cannot be sure that it still does, or it closes its replica.
-    Nothing was done; ask again."""
+    """Raised when the asked node led the partition and cannot confirm that it still does, or when it closes its
+    replica. It did nothing; ask again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,38 +238,38 @@ class PartitionHandle(Protocol):
     partition: str
 
     def append(self, batch: RecordBatch, done: AppendDone, begins: Begins | None = None) -> None:
-        """Store the records of a batch in this order, without a gap, as they came: whoever leads gives it its time.
-        `done` is called exactly once, possibly before `append` returns. What is known by its producer's numbers is not
-        stored again; all or nothing of the rest is."""
+        """Store the records of a batch in this order, without a gap, as they came; the leader stamps the time. `done`
+        is called exactly once, possibly before `append` returns. Records that the producer's numbers show to be stored
+        are not stored again; the rest is stored as a whole or not at all."""
         ...
 
     async def open_producer(self, wish: ProducerRequest) -> ProducerOpened | Failed:
-        """Agree with a producer, on all replicas, under which numbers it goes on. Repeating it does no harm."""
+        """Agree with a producer, on all replicas, on the numbers that it goes on with. Repeating it does no harm."""
         ...
 
     def watch_producer(self, producer_id: int, stolen: Callable[[int], None]) -> Callable[[], None]:
-        """`stolen(epoch)` is called when this node sees the producer opened with a higher epoch: soon if it has a
-        replica, else never. Returns what ends that. A courtesy: appends of lower epochs are refused in any case."""
+        """Call `stolen(epoch)` when this node sees the producer opened with a higher epoch: soon if it has a replica,
+        else never. Returns the function that ends that. A courtesy: appends of lower epochs are refused in any case."""
         ...
 
     async def producers(self, after: int, limit: int) -> list[ProducerInfo]:
-        """Those with an id above `after`, by id, at most `limit`. Raises NotLeader (a RaftError), ConnectionError or
-        LookupError when the leader cannot be asked."""
+        """List producers with an id above `after`, by id, at most `limit`. Raises NotLeader (a RaftError),
+        ConnectionError or LookupError when the leader cannot be asked."""
         ...
 
     async def ask(self, question: Question) -> Answer | Failed:
-        """Claims, commits and the like, see `consumer_groups/queries.py`; what transactions ask for, see
-        `transactions/queries.py`. Repeating one whose outcome is unknown does no harm."""
+        """Ask or command the partition: for consumer groups see `consumer_groups/queries.py`, for transactions
+        `transactions/queries.py`. Repeating a question whose outcome is unknown does no harm."""
         ...
 
     def open_reader(
         self, start: Start, wake: Callable[[], None], owner: Owner | None = None, *, uncommitted: bool = False
     ) -> Reader:
-        """`owner`: in the name of this claim, and only while it is in force. `uncommitted`: events of transactions that
-        are open, or were aborted, too."""
+        """Open a reader. `owner`: it reads in the name of this claim, and only while that is in force. `uncommitted`:
+        also events of transactions that are open or aborted."""
         ...
 
     async def info(self) -> PartitionInfo:
-        """The leader's word, confirmed by a majority: not older than anything that anybody was told before. Raises
-        ConnectionError or LookupError while there is no leader that can be asked."""
+        """Ask the leader, confirmed by a majority: not older than any earlier answer. Raises ConnectionError or
+        LookupError while there is no leader that can be asked."""
         ...

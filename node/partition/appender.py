@@ -1,19 +1,18 @@
-"""From the batches of many links to few Raft entries, and back to an answer for each of them.
+"""Gathers the batches of many links into few Raft entries, and answers each of them.
 
 The problem: `append` is called thousands of times a second with a handful of records; an entry for each would cost a
-replication round of work per call. The rules: batches are gathered during one turn of the loop and leave in the order
-in which they came, as they came, but for the time in their heads; every call is answered exactly once; what is waiting
-is bounded in bytes, and the caller is told before the bound is crossed, never after. What was not sealed on this node
-is looked at here, by nobody else's word, and no more of it in one turn than CONTENTS_A_TURN and one batch.
+replication round of work per call. The rules: batches are gathered during one turn of the loop and leave unchanged, in
+the order in which they came, but for the time in their heads; every call is answered exactly once; the waiting bytes
+are bounded, and the caller is told before the bound is crossed, never after. A batch that this node did not seal is
+checked here, whoever else has checked it, with no more in one turn than CONTENTS_A_TURN and one batch.
 
 A batch is in one entry, and so is stored as a whole or not at all.
 
-A transaction may begin with its first batch: then its begin is an entry of its own, right in front of it, in the same
-round of replication. If it cannot begin, that is what the call is told.
+A transaction may begin with its first batch: then its begin is an entry of its own, right before it, in the same round
+of replication. If it cannot begin, the call fails with that reason.
 
-Rejected: waiting for more records here before proposing. The sync of the turn before is wait enough where little is to
-do; where much is under way, whoever has all partitions sees to it (`TurnInput`), so that they wait for the
-same turn.
+Rejected: waiting for more records here before proposing. The sync of the turn before is wait enough where there is
+little to do; under load `TurnInput`, which has all partitions, makes them wait for the same turn.
 """
 
 from __future__ import annotations
@@ -49,11 +48,11 @@ REFUSALS: dict[str, FailureKind] = {
     "transaction-ended": "transaction_ended",
     "transaction-too-many": "transaction_ended",
 }
-"""What the machine refuses a producer for, in the words of the api; anything else is `rejected`."""
+"""The machine's refusals of a producer, in the words of the api; any other is `rejected`."""
 
 
 class _Call:
-    """A batch, and whom to tell what became of it."""
+    """A batch, and the callback for its outcome."""
 
     __slots__ = ("batch", "begins", "done", "not_begun", "size")
 
@@ -73,9 +72,9 @@ class Appender:
         on_committed: Callable[[RecordBatch], None],
         on_undecided: Callable[[int], None],
     ) -> None:
-        """`on_pending`: batches wait for `flush`. `on_committed`: one of an own entry was applied, and has its place;
-        spares readers on this node the loading. `on_undecided`: an earlier transaction of this producer id keeps the
-        next one from its begin."""
+        """`on_pending`: batches wait for `flush`. `on_committed`: a batch of an own entry was applied, and has its
+        offset; spares readers on this node the loading. `on_undecided`: an earlier transaction of this producer id
+        keeps the next one from beginning."""
         self._partition = partition
         self._limits = limits
         self._now_ms = now_ms
@@ -85,7 +84,7 @@ class Appender:
         self._waiting: list[_Call] = []
         self._waiting_bytes = 0
         self.proposed_bytes = 0
-        """Of entries without outcome."""
+        """Bytes of records in entries without outcome."""
         self.refuse: Failed | None = None  # set while the node must not take more (disk nearly full)
         self.compression = Codec.NONE  # of what came uncompressed, from now on
 
@@ -127,7 +126,7 @@ class Appender:
     # ------------------------------------------------------------ out
 
     def flush(self, group: Proposer) -> None:
-        """Propose what is waiting, in order."""
+        """Propose the waiting batches, in order."""
         if not self._waiting:
             return
         calls, now_ms = self._take_waiting(), self._now_ms()
@@ -146,7 +145,7 @@ class Appender:
             self._propose(group, entry, now_ms)
 
     def _take_waiting(self) -> list[_Call]:
-        """The batches that were looked at, and are sound. Those that are too much for this turn wait for the next."""
+        """Take the waiting batches that are sound. Those that are too much for this turn wait for the next."""
         waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
         sound: list[_Call] = []
         effort = place = 0
@@ -190,7 +189,8 @@ class Appender:
         return Failed("overloaded", True, str(error))
 
     def _propose_begin(self, group: Proposer, call: _Call, begins: Begins, now_ms: int) -> bool:
-        """The begin is answered before the batch is, which is behind it. False: the call was refused."""
+        """Propose the begin of a transaction; it is answered before its batch, which follows it. False: the call was
+        refused."""
         head = call.batch.head
         begin = Begin(head.producer_id, head.producer_epoch, *begins, now_ms)
 
@@ -237,20 +237,22 @@ class Appender:
             _answer(call.done, Failed("rejected", False, detail))
 
     def _not_begun(self, why: TransactionRefused, batch: RecordBatch) -> Failed:
-        """The end of an earlier transaction of the producer is on its way here, or this one cannot begin any more."""
+        """The failure of a batch whose transaction did not begin: the end of an earlier one of the producer is on its
+        way here, or this one is over."""
         if why.code != "undecided":
             return Failed("transaction_ended", False, why.detail)
         self._on_undecided(batch.head.producer_id)
         return Failed("overloaded", True, why.detail)
 
     def fail_waiting(self, failure: Failed) -> None:
-        """What was not proposed yet certainly never will be."""
+        """Fail all batches that were not proposed; they never will be."""
         calls, self._waiting, self._waiting_bytes = self._waiting, [], 0
         _tell(calls, failure)
 
 
 def _nonsense(batch: RecordBatch) -> Failed | None:
-    """What no producer, and no other node, may say of a batch must not be proposed."""
+    """The failure for a batch whose head or numbers are nonsense, from a producer or another node; None: it is
+    sound."""
     try:
         check_head(batch)
     except Damaged as problem:
@@ -260,7 +262,7 @@ def _nonsense(batch: RecordBatch) -> Failed | None:
 
 
 def _appended(result: AppendAccepted, count: int) -> Appended:
-    """Its first records may have been stored before."""
+    """The outcome of a batch of `count` records whose first ones may have been stored before."""
     known = sum(place.events for place in result.known)
     rows = result.rows(0, count) if known else ()
     return Appended(*result.place_of(0), known, rows if len(rows) > 1 else ())

@@ -1,6 +1,6 @@
-"""What the log of a partition can say: the commands that its replicas apply.
+"""Commands in the log of a partition, which its replicas apply.
 
-The rule: a table from tag to decoder that raises on anything absent. What was committed cannot be refused any more, so
+The rule: a table from tag to decoder that raises on anything absent. A committed entry cannot be refused any more, so
 the machine turns that into a recorded rejection; it never guesses at bytes of a newer version.
 """
 
@@ -42,7 +42,7 @@ _TRANSACTION_HEAD = bytes((ENTRY_REGULAR, TAG_TRANSACTION, _TRANSACTION_VERSION)
 
 
 class UnknownCommand(ValueError):
-    """A tag or version that this program does not know; the entry was made by another one, or is damaged."""
+    """Raised for a tag or version that this program does not know; another version made the entry, or it is damaged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Trim:
 
 @dataclass(frozen=True, slots=True)
 class OpenProducer:
-    """A producer attaches, and states what it knows of itself; None: the partition is to say. The rules are in
+    """Open a producer with the numbers that it states; None: the partition chooses. The rules are in
     `node/partition/idempotence/producer_state.py`. `timestamp_ms` is the leader's clock, as in a record batch."""
 
     producer_id: int | None
@@ -149,7 +149,7 @@ _DECODERS: dict[int, Callable[[bytes], Command]] = {
 
 
 def decode(entry: bytes) -> Command:
-    """Raises Damaged or UnknownCommand, both ValueError."""
+    """Decode the command of an entry. Raises Damaged or UnknownCommand, both ValueError."""
     if len(entry) < 2 or entry[0] != ENTRY_REGULAR:
         raise Damaged(f"no command in {len(entry)} bytes beginning with {entry[:2].hex()!r}")
     try:

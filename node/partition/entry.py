@@ -1,4 +1,4 @@
-"""One entry of a partition's log that holds events: record batches, one behind the other.
+"""One entry of a partition's log that holds events: record batches, one after the other.
 
     kind u8 = 0 (a regular Raft entry) | tag u8 = 6 | record batches
 
@@ -17,7 +17,7 @@ TAG_RECORD_BATCHES = 6
 _LEAD = bytes((ENTRY_REGULAR, TAG_RECORD_BATCHES))
 
 MAX_BATCHES = 256
-"""In one entry: `apply` looks at each head, some microseconds, within the leader's turn."""
+"""Batches in one entry: `apply` looks at each head, some microseconds, within the leader's turn."""
 
 
 def join(batches: Iterable[RecordBatch]) -> bytes:

@@ -24,7 +24,7 @@ class PartitionLimits:
     """Waiting here or for a majority; above it `append` answers "overloaded". Below the Raft group's own limit
     (64 MiB), so that its refusal is never met, and above what the credit of well-behaved links adds up to."""
     cache_bytes: int = 4 * MIB
-    """Decoded batches kept for tail readers, so that N of them decode once. Only while somebody reads."""
+    """Bytes of decoded batches kept for tail readers, so that N of them decode once. Only while there are readers."""
     owner_lease_s: float = 5.0
     """A consumer group's owner without a reader is taken for alive so long: an election (two seconds), a client's
     reconnection, and a busy machine."""

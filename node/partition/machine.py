@@ -53,17 +53,17 @@ from node.partition.transactions.transaction_state import (
 LAYOUT = 7
 
 LONGEST_STEP_MS = 60_000
-"""Of the time by which things are forgotten, from one entry to the next. A log that rested for a week looks just like a
-clock that leapt by one, so of both only a minute counts: what is forgotten by time is forgotten late in a log that gets
-less than an entry a minute, and never by a leap (but for a terminus that was to outlive its link by less than that)."""
+"""Longest step of lived time from one entry to the next. A log that rested for a week looks just like a clock that
+leapt by one, so of both only a minute counts. Things are forgotten late in a log that gets less than an entry a minute,
+and never by a leap (except a terminus that was to outlive its link by less than that)."""
 
 # ---------------------------------------------------------------- effects and results
 
 
 @dataclass(frozen=True, slots=True)
 class IndexBatch:
-    """Remember where events begin: `count` of them from `base_offset` are in the batch at byte `at` of entry `index`,
-    behind its first `skip` records, which stand elsewhere."""
+    """Put a row into the offset index: `count` events from `base_offset` are in the batch at byte `at` of entry
+    `index`, after its first `skip` records, which are stored elsewhere."""
 
     base_offset: int
     index: int
@@ -77,7 +77,7 @@ class IndexBatch:
 
 @dataclass(frozen=True, slots=True)
 class ForgetBelow:
-    """Events from `start_offset` up to `offset`, and entries up to `index`, are gone."""
+    """Forget events from `start_offset` up to `offset`, and entries up to `index`."""
 
     start_offset: int
     offset: int
@@ -86,7 +86,7 @@ class ForgetBelow:
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """The producer was opened with this epoch: whoever sends with a lower one has lost it."""
+    """Tell that the producer was opened with this epoch, and that lower ones are fenced."""
 
     producer_id: int
     epoch: int
@@ -94,7 +94,7 @@ class Fence:
 
 @dataclass(frozen=True, slots=True)
 class StableOffsetMoved:
-    """A transaction has ended: committed readers may see more."""
+    """Tell that a transaction has ended: committed readers may see more."""
 
 
 Effect = IndexBatch | ForgetBelow | Fence | Ousted | StableOffsetMoved
@@ -102,7 +102,7 @@ Effect = IndexBatch | ForgetBelow | Fence | Ousted | StableOffsetMoved
 
 @dataclass(frozen=True, slots=True)
 class AppendAccepted:
-    """The batch's first records stand in the places `known` since earlier; the other `count` were stored now, at
+    """Acceptance of a batch. Its first records were stored before, at `known`; the other `count` were stored now, at
     `base_offset`."""
 
     base_offset: int
@@ -112,7 +112,7 @@ class AppendAccepted:
 
     @property
     def duplicate(self) -> bool:
-        """All of it was known: nothing was stored."""
+        """True if all records were known, and nothing was stored."""
         return self.count == 0
 
     def place_of(self, position: int) -> tuple[int, int]:
@@ -120,7 +120,7 @@ class AppendAccepted:
         return _find(self.known, position, self.base_offset, self.timestamp_ms)
 
     def rows(self, position: int, count: int) -> tuple[tuple[int, int], ...]:
-        """(records, offset of the first) of each row in which the records [position, position + count) stand."""
+        """(records, offset of the first) of each run among the records [position, position + count)."""
         return _rows((*self.known, StoredAt(self.count, self.base_offset, self.timestamp_ms)), position, count)
 
 
@@ -131,7 +131,7 @@ class Trimmed:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """What a producer is to go by: its first number is the one behind `last_sequence`."""
+    """Numbers granted to a producer: its first number is the one after `last_sequence`."""
 
     producer_id: int
     epoch: int
@@ -140,7 +140,7 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class AppendRejected:
-    """Nothing was stored. `known`: places in which the first records of a producer's batch stand since earlier."""
+    """Rejection of a batch: nothing was stored. `known`: records at its front that were stored before."""
 
     code: str
     detail: str
@@ -153,7 +153,7 @@ class AppendRejected:
         return _find(self.known, position, 0, 0)
 
     def rows(self, position: int, count: int) -> tuple[tuple[int, int], ...]:
-        """As of `AppendAccepted`, of records that stand."""
+        """(records, offset of the first) of each run among known records."""
         return _rows(self.known, position, count)
 
 
@@ -193,7 +193,7 @@ Applied = tuple[Result, tuple[Effect, ...]]
 
 
 class LogState(msgspec.Struct, array_like=True):
-    """Everything that a checkpoint holds. Fields are only ever added at the end; `layout` says how to read them."""
+    """State of a partition in a checkpoint. Fields are only ever added at the end; `layout` says how to read them."""
 
     layout: int = LAYOUT
     applied_index: int = 0
@@ -211,12 +211,12 @@ class LogState(msgspec.Struct, array_like=True):
     producers: list[Producer] = []  # the longest silent one first; filled for a checkpoint only
     groups: list[ConsumerGroup] = []  # by key; filled for a checkpoint only
     stamped_ms: int = 0  # the time in the last entry that had one
-    lived_ms: int = 0  # time that passed from entry to entry; what is forgotten goes by it
+    lived_ms: int = 0  # time that passed from entry to entry; forgetting goes by it
     transactions: TransactionsRow = msgspec.field(default_factory=TransactionsRow)  # filled for a checkpoint only
 
 
 class WrongCheckpoint(ValueError):
-    """A checkpoint that this program cannot read; it verified, so another version wrote it."""
+    """Raised for a checkpoint that this program cannot read; it verified, so another version wrote it."""
 
 
 class PartitionMachine:
@@ -238,12 +238,12 @@ class PartitionMachine:
 
     @property
     def stable_offset(self) -> int:
-        """The last stable offset: what lies below is decided."""
+        """The last stable offset: all events below are decided."""
         return self.transactions.stable_offset(self.state.next_offset)
 
     @property
     def counts_time(self) -> bool:
-        """There are owners, or open transactions: what ends when nothing is heard of it."""
+        """True while there are owners or open transactions, which end when nothing is heard of them."""
         return bool(self.ownership.active) or self.transactions.is_any_open
 
     # ------------------------------------------------------------ apply
@@ -302,7 +302,7 @@ class PartitionMachine:
     def _store(
         self, index: int, batch: RecordBatch, known: tuple[StoredAt, ...], skip: int = 0
     ) -> tuple[AppendAccepted, tuple[Effect, ...]]:
-        """Give the records behind the first `skip` their offsets."""
+        """Give the records after the first `skip` their offsets."""
         state = self.state
         base, bytes_before = state.next_offset, state.total_bytes
         count = batch.head.record_count - skip
@@ -323,7 +323,8 @@ class PartitionMachine:
         return Opened(opening.producer_id, opening.epoch, opening.last_sequence), effects
 
     def _group(self, index: int, command: GroupCommand) -> Applied:
-        """What is denied is no rejection: it is how two receivers that want the same thing learn who has it."""
+        """Apply a command of a consumer group. A denial is no rejection: it tells one of two competing receivers which
+        has the partition."""
         state = self.state
         self._advance(command.timestamp_ms)
         if takes := _takes_over(command):
@@ -370,7 +371,7 @@ class PartitionMachine:
         return TransactionDone(), (StableOffsetMoved(),)
 
     def _advance(self, time_ms: int) -> None:
-        """Time passes by what entries say, and it never goes back. Clocks of leaders leap; lived time does not."""
+        """Advance the time by what an entry says; it never goes back. Clocks of leaders leap; lived time does not."""
         state = self.state
         state.clock_ms = max(state.clock_ms, time_ms)
         step_ms = min(time_ms - state.stamped_ms, LONGEST_STEP_MS)
@@ -410,7 +411,7 @@ class PartitionMachine:
     # ------------------------------------------------------------ checkpoint
 
     def checkpoint(self) -> bytes:
-        """Equal bytes mean equal replicas."""
+        """Encode the state. Equal bytes mean equal replicas."""
         full = msgspec.structs.replace(
             self.state,
             producers=self.producers.rows(),
@@ -439,5 +440,5 @@ class PartitionMachine:
 
 
 def _takes_over(command: GroupCommand) -> bool:
-    """Whoever stands behind the command goes by the position that the group has now."""
+    """Tell whether the command's sender goes on from the group's present position."""
     return isinstance(command, Claim | Delete) or (isinstance(command, Commit) and not command.claim)

@@ -1,12 +1,11 @@
-"""Where events are: the offset index of a partition, one row per stored batch.
+"""The offset index of a partition, one row per stored batch.
 
     b"o" + group u64 + base offset u64
         -> entry index u64 | byte in the entry u32 | timestamp u64 ms | count u32 | bytes before u64 | skip u32
            | producer id i64, epoch i16 of the transaction that the events belong to, or -1
 
-The events of a row are the records of its batch, but for the first `skip`: an idempotent producer sent those before,
-and they stand where they were stored then. The transaction is there so that readers pass over an aborted one without
-loading it.
+The events of a row are the records of its batch after the first `skip`: an idempotent producer sent those before, and
+they have offsets from then. The transaction is there so that readers pass over an aborted one without loading it.
 
 Rows are ordered by offset, and with it entry index, timestamp and bytes before never fall. So one binary search over
 offsets, with a seek at each step, answers everything: where a time begins, what is too old, what is too much, and what
@@ -48,12 +47,12 @@ class IndexRow(NamedTuple):
 
 
 def group_range(group_id: int) -> tuple[bytes, bytes]:
-    """Every key of the index of one partition lies in [start, end)."""
+    """Range of all keys of the index of one partition: [start, end)."""
     return KIND + _U64.pack(group_id), KIND + _U64.pack(group_id) + b"\xff" * 9
 
 
 def erase(group_id: int, batch: DiskBatch) -> None:
-    """For a partition that was deleted."""
+    """Delete the index of a deleted partition."""
     batch.delete_range(*group_range(group_id))
 
 
@@ -87,7 +86,7 @@ class OffsetIndex:
         batch.delete_range(self._prefix, self._prefix + _U64.pack(offset))
 
     def restored(self) -> None:
-        """A snapshot took the place of what was applied; its rows are on disk."""
+        """Drop the rows in memory: a snapshot took the place of what was applied, and its rows are on disk."""
         self._fresh.clear()
         self._fresh_batch = None
 

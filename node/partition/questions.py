@@ -1,4 +1,4 @@
-"""Everything that is asked of the leader of a partition besides appending and reading, and what it answers.
+"""Questions to the leader of a partition other than appends and reads, and their answers.
 
 The rule: plain data that crosses a network unchanged, each kind with a tag of its own, so that one message between
 nodes carries them all (`node/peer_types.py`).

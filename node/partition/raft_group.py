@@ -1,5 +1,4 @@
-"""What a partition needs of its Raft group, which is a part of what a `cluster.raft.Group` can do, and how a command
-becomes an answer."""
+"""The part of a Raft group (`cluster.raft.Group`) that a partition needs, and the way from a command to its answer."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ from node.partition.api import Failed
 
 
 class Proposer(Protocol):
-    """What everything that makes commands needs."""
+    """A Raft group, as far as proposing needs it."""
 
     @property
     def is_leader(self) -> bool: ...
@@ -22,7 +21,7 @@ class Proposer(Protocol):
 
 
 class GroupLike(Proposer, Protocol):
-    """What a replica needs."""
+    """A Raft group, as far as a replica needs it."""
 
     on_role_change: Callable[[Any], None] | None
 
@@ -43,12 +42,12 @@ class GroupLike(Proposer, Protocol):
 
 
 async def propose(group: Proposer, command: bytes, what: str) -> Any:
-    """What the state machine made of the command, or Failed. `what`: whose group it is, for people. To be used for
-    commands that may be repeated: nobody knows whether one that failed as `unknown` was applied."""
+    """Propose a command, and return the state machine's result, or Failed. `what` names the group in error texts. Only
+    for commands that may be repeated: nobody knows whether one that failed as `unknown` was applied."""
     answer: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
 
     def resolved(outcome: Outcome) -> None:
-        if not answer.done():  # who asked may have given up
+        if not answer.done():  # the caller may have given up
             answer.set_result(outcome)
 
     try:
@@ -66,7 +65,8 @@ async def propose(group: Proposer, command: bytes, what: str) -> Any:
 
 
 async def confirm_leadership(group: GroupLike) -> bool:
-    """Whether a majority says that this node leads, and it has applied all that anybody was told of before."""
+    """Tell whether a majority confirms that this node leads, and it has applied all that was known to be committed
+    before."""
     answer: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
 
     def done(index: int | None) -> None:

@@ -6,11 +6,11 @@ start offset, and begins again at the start offset when retention overtook it; a
 error, it is never passed over. A *committed* reader, which is the default, goes as far as the last stable offset, and
 passes over the events of aborted transactions; an *uncommitted* one sees everything.
 
-A reader is given record batches as they are stored, behind heads that say which of the events are its own. Whoever
-sends whole batches on asks for them as they are; for whoever looks into them they are opened here.
+A reader is given record batches as they are stored, with heads that say which of the events are its own. A link that
+sends whole batches on asks for them as they are; for others they are opened here.
 
-Tail readers share batches through `BatchCache`, filled when a batch is committed while somebody reads. A reader of old
-data fetches index rows some dozens at a time and loads for itself; two such readers have nothing in common.
+Tail readers share batches through `BatchCache`, filled when a batch is committed while there is a reader. A reader of
+old data fetches index rows some dozens at a time and loads for itself; two such readers have nothing in common.
 
 `wake` is called at most once for each poll that returned nothing.
 """
@@ -26,18 +26,18 @@ from node.partition.api import ReadError
 from node.partition.offset_index import IndexRow
 
 ABORTED_BATCHES_PER_POLL = 1024
-"""Passed over at once: some milliseconds, since their entries are not loaded. A reader that has met so many comes again
-in the next turn."""
+"""Aborted batches passed over in one poll: some milliseconds, since their entries are not loaded. A reader that has met
+so many goes on in the next turn."""
 
 EVENT_OVERHEAD_BYTES = 64
-"""Of an event in the cache, besides its bytes: the object that it is once somebody asked for it. A body may be empty,
-and a batch of 65,536 of them would else be free."""
+"""Bytes counted for an event in the cache, in addition to its own: its object, once the batch is open. A body may be
+empty, and a batch of 65,536 of them would else be free."""
 
 
 class BatchCache:
     """Batches by their first event's offset, oldest out first. Consecutive: a newer one follows the last.
 
-    They are bounded in bytes: of what is stored, and of the messages that are kept when somebody has opened a batch."""
+    They are bounded in bytes: of the stored bytes, and of the messages that are kept once a batch was opened."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit = limit_bytes
@@ -64,7 +64,7 @@ class BatchCache:
 
 
 class ReaderSource(Protocol):
-    """What a reader needs of its partition."""
+    """A partition, as far as its readers need it."""
 
     @property
     def start_offset(self) -> int: ...
@@ -77,11 +77,11 @@ class ReaderSource(Protocol):
     def cache(self) -> BatchCache: ...
     def rows_from(self, offset: int) -> list[IndexRow]: ...
     def load(self, row: IndexRow) -> RecordBatch | None:
-        """None: it was trimmed. Raises Damaged."""
+        """Load the batch of a row. None: it was trimmed. Raises Damaged."""
         ...
 
     def open(self, batch: RecordBatch) -> None:
-        """Have its records at hand. Raises Damaged."""
+        """Open the batch, so that its records are at hand. Raises Damaged."""
         ...
 
     def forget_reader(self, reader: LocalReader) -> None: ...
@@ -107,7 +107,7 @@ class LocalReader:
         self._waiting = False
         self._closed = False
         self._rows: deque[IndexRow] = deque()
-        self._batch: RecordBatch | None = None  # the one that holds the position, if it is loaded
+        self._batch: RecordBatch | None = None  # the batch that holds the position, if it is loaded
 
     @property
     def position(self) -> int:
@@ -155,7 +155,7 @@ class LocalReader:
     # ------------------------------------------------------------ the partition's side
 
     def more(self) -> None:
-        """Something was applied."""
+        """Note that something was applied: wake a reader that waits."""
         if self._waiting:
             self._waiting = False
             self._wake()
@@ -170,7 +170,7 @@ class LocalReader:
     # ------------------------------------------------------------ finding the next batch
 
     def _next_batch(self) -> RecordBatch | None:
-        """The batch that holds the position; moves the position where the rules say so. None at the tail, or when
+        """Load the batch that holds the position; move the position where the rules say so. None at the tail, or when
         enough was passed over for now."""
         source = self._source
         while True:
@@ -209,13 +209,13 @@ class LocalReader:
         return transaction is not None and not self._uncommitted and self._source.is_aborted(transaction, offset)
 
     def _pass_over(self, next_offset: int) -> bool:
-        """False: the rest is for another poll."""
+        """Pass over an aborted batch. False: the rest is for another poll."""
         self._position = next_offset
         self._passed_over += 1
         return self._passed_over < ABORTED_BATCHES_PER_POLL
 
     def _row(self, position: int) -> IndexRow:
-        """The index row that holds it. Raises Damaged."""
+        """The index row that holds the position. Raises Damaged."""
         rows = self._rows
         while rows and rows[0].next_offset <= position:
             rows.popleft()
@@ -227,7 +227,7 @@ class LocalReader:
         return rows[0]
 
     def _load(self, row: IndexRow, position: int) -> RecordBatch | None:
-        """From the store. None: retention was faster; look again."""
+        """Load a batch from the store. None: retention was faster; look again."""
         batch = self._source.load(row)
         if batch is None:
             self._rows.clear()

@@ -113,7 +113,7 @@ class PartitionReplica:
     # ------------------------------------------------------------ life
 
     def bind(self, group: GroupLike) -> None:
-        """The group exists. It may have been restored with entries that it was already told to trim."""
+        """Attach the Raft group. It may have been restored with entries that it was already told to trim."""
         self._group = group
         group.on_role_change = self._role_changed
         trimmed = self._machine.state.trimmed_index
@@ -127,7 +127,8 @@ class PartitionReplica:
         return self._group
 
     def close(self, *, deleted: bool = False) -> None:
-        """Idempotent. Answers who waits: with `deleted`, that the log is gone; else to look for another leader."""
+        """Close the replica. Idempotent. Callers that wait are told that the log is gone (`deleted`), or to look for
+        another leader."""
         if self._closed is not None:
             return
         what = "was deleted" if deleted else "is being closed on this node"
@@ -201,7 +202,7 @@ class PartitionReplica:
         self._index.forget_below(self._machine.state.start_offset, batch)
 
     def restore(self, index: int, data: bytes | None) -> None:
-        """When the group is made, and when a snapshot takes the place of what this replica had."""
+        """Take in a checkpoint: when the group is made, and when a snapshot replaces this replica's state."""
         self._machine.restore(data)
         assert self._machine.state.applied_index <= index, "a checkpoint from the future"
         if self._group is not None:
@@ -210,14 +211,14 @@ class PartitionReplica:
                 self._group.trim(self._machine.state.trimmed_index)
 
     def digest(self) -> str:
-        """Equal on all replicas that applied the same entries."""
+        """Hash of the state, equal on all replicas that applied the same entries."""
         return hashlib.sha256(self._machine.checkpoint()).hexdigest()[:16]
 
     # ------------------------------------------------------------ who leads, how far
 
     @property
     def is_leader(self) -> bool:
-        """Leads, and has applied all that earlier leaders committed."""
+        """True if this node leads, and has applied all that earlier leaders committed."""
         group = self._group
         return group is not None and self._closed is None and group.is_leader and group.ready
 
@@ -242,7 +243,7 @@ class PartitionReplica:
 
     @property
     def proposed_bytes(self) -> int:
-        """Of records in entries that have no outcome yet."""
+        """Bytes of records in entries that have no outcome yet."""
         return self._appender.proposed_bytes
 
     @property
@@ -251,9 +252,9 @@ class PartitionReplica:
         return self._appender.in_flight_bytes
 
     async def info(self) -> PartitionInfo:
-        """As leader: nothing that anybody was told before is missing from it. Else what this replica has, and who
-        leads. Raises Unconfirmed when this node believes that it leads, and no majority says so; or when it closes its
-        replica, which then asks nobody."""
+        """Describe the partition. The leader's word includes all that was known before; another replica tells its own
+        state, and the leader. Raises Unconfirmed when this node believes that it leads and no majority confirms it; or
+        when it closes its replica, which then asks no other node."""
         if self._closed is not None:
             raise Unconfirmed(f"{self._closed.detail}; ask again")
         if self.group.is_leader and not await confirm_leadership(self.group):
@@ -287,15 +288,16 @@ class PartitionReplica:
             self._appender.append(self.group, batch, done, begins)
 
     def flush(self) -> None:
-        """Propose what was gathered. The node calls it right before a turn of the host."""
+        """Propose the gathered batches. The node calls it right before a turn of the host."""
         self._appender.flush(self.group)
 
     def refuse_appends(self, reason: Failed | None) -> None:
-        """The node has no room for more (`kind="disk_full"`), or has again (None). Reading goes on."""
+        """Refuse appends, since the node has no room for more (`kind="disk_full"`), or take them again (None). Reading
+        goes on."""
         self._appender.refuse = reason
 
     def compress(self, codec: Codec) -> None:
-        """What the log's setting says. It is for entries that are proposed from now on; older ones stay as they are."""
+        """Set the log's compression for entries that are proposed from now on; older ones stay as they are."""
         self._appender.compression = codec
 
     def _dirty(self) -> None:
@@ -323,11 +325,12 @@ class PartitionReplica:
 
     @property
     def groups(self) -> GroupTable:
-        """As applied here; to be looked at, on the leader."""
+        """Consumer groups as applied here; to be looked at, on the leader."""
         return self._machine.ownership
 
     def age_ms(self, offset: int) -> int:
-        """How long ago the event at an offset came, or the first that is kept behind it. Costs a read of the index."""
+        """Age of the event at an offset, or of the first later one that is stored, in milliseconds. Costs a read of the
+        index."""
         rows = self._index.rows_from(max(offset, self.start_offset), 1)
         return max(0, self._now_ms() - rows[0].timestamp_ms) if rows else 0
 
@@ -364,8 +367,8 @@ class PartitionReplica:
         return dump(self.group, question, row_of)
 
     def tick(self, now_s: float) -> None:
-        """If this node leads: owners that were silent too long lose their claims, and transactions that are open too
-        long are asked about. Call it about twice a second: of many partitions most have neither."""
+        """End claims of silent owners, and ask about transactions that are open too long, if this node leads. Called
+        about twice a second: most of many partitions have neither."""
         counts_time = self._machine.counts_time
         if (counts_time or self._counted_time) and self.is_leader:
             self._counted_time = counts_time
@@ -377,10 +380,11 @@ class PartitionReplica:
     def open_reader(
         self, start: Start, wake: Callable[[], None], owner: Owner | None = None, *, uncommitted: bool = False
     ) -> LocalReader:
-        """That this node believes it leads is enough. Only what is committed is read, and none of it is passed over, so
-        a leader that has not applied everything yet, or was deposed, delivers late and never wrongly: a reader that is
-        to begin beyond its end waits there. What must not be old is asked of `info` before, which a majority confirms:
-        where `@latest` is, and how far a drain goes. An owner's reader needs the claims of earlier leaders."""
+        """Open a reader, for which this node only has to believe that it leads. Only committed events are read, and
+        none of them is passed over. So a leader that has not applied everything yet, or was deposed, delivers late and
+        never wrongly: a reader that is to begin beyond its end waits there. What must not be old is asked of `info`
+        before, which a majority confirms: where `@latest` is, and how far a drain goes. An owner's reader needs the
+        claims of earlier leaders."""
         after_ms = start.timestamp_ms if isinstance(start, AfterTime) else None
         reader = LocalReader(self, self.seek(start, uncommitted=uncommitted), after_ms, wake, uncommitted=uncommitted)
         if self._closed is not None:
@@ -465,16 +469,16 @@ class PartitionReplica:
     # ------------------------------------------------------------ retention
 
     def enforce_retention(self, now_ms: int, retention_ms: int | None, retention_bytes: int | None) -> Trim | None:
-        """If this node leads and something is too old or too much: propose to forget it. Cheap when there is nothing;
-        call it every few seconds."""
+        """Propose a trim if this node leads and events are too old or too many. Cheap when there is nothing to do;
+        called every few seconds."""
         if not self.is_leader:
             return None
         return self._trimmer.enforce(self.group, now_ms, retention_ms, retention_bytes)
 
 
 def _must_be_current(question: Question) -> bool:
-    """Its answer shows a state that others may have changed since, if this node was deposed and does not know. Not so
-    what is decided by an entry, and the fate of one, which is final."""
+    """Tell whether the answer shows a state that others may have changed, if this node was deposed and does not know.
+    An answer that an entry decides needs no confirmation, nor does the fate of one, which is final."""
     return isinstance(question, ListTransactions) or (isinstance(question, ListGroups) and question.confirm)
 
 
@@ -484,4 +488,4 @@ def _read_error(failure: Failed) -> ReadError:
 
 
 def _nobody() -> None:
-    """The reader of a single poll waits for nothing."""
+    """Do nothing: the reader of a single poll waits for nothing."""

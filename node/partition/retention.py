@@ -1,8 +1,8 @@
-"""What to forget, and when: decided by a pure function of the offset index and the time that is passed in.
+"""Retention: a pure function of the offset index and the time plans the events to forget.
 
 The problem: replicas must forget the same events at the same point of the log, but only the leader's clock may decide.
-The rule: the leader plans, the plan is replicated as a command, everybody applies it. The leader plans nothing that a
-member of the group still lacks, since it could not catch up from the log any more.
+The rule: the leader plans, the plan is replicated as a command, every replica applies it. The leader plans nothing that
+a member of the group still lacks, since it could not catch up from the log any more.
 
 By age everything older goes, also the last event. By bytes the newest batch always stays, so that a log whose limit is
 smaller than its batches is not emptied before anyone could read it.
@@ -32,8 +32,8 @@ def plan_trim(
     safe_index: int,
     stable_offset: int,
 ) -> Trim | None:
-    """The command that forgets what is too old or too much, in entries up to `safe_index` and of events below the last
-    stable offset; None if nothing is."""
+    """The command that forgets events that are too old or too many, in entries up to `safe_index` and below the last
+    stable offset; None if there are none."""
     start, end = state.start_offset, state.next_offset
     keep_after_ms = -1 if retention_ms is None else now_ms - retention_ms
     keep_from_byte = -1 if retention_bytes is None else state.total_bytes - retention_bytes
@@ -78,7 +78,7 @@ class Trimmer:
     def enforce(
         self, group: GroupLike, now_ms: int, retention_ms: int | None, retention_bytes: int | None
     ) -> Trim | None:
-        """Propose to forget what is too old or too much, if anything is."""
+        """Propose to forget events that are too old or too many, if there are any."""
         if self._under_way or (retention_ms is None and retention_bytes is None):
             return None
         machine = self._machine()

@@ -1,4 +1,4 @@
-"""Consumer groups in a partition: who owns it for a group, how far the group is, and who should own what.
+"""Consumer groups in a partition: its owner and position in each group, and the assignment of members.
 
 Read `group_state` first: it decides. `ownership_leases` is the leader's part, `assignor` is advice.
 """

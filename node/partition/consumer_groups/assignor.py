@@ -1,18 +1,18 @@
-"""Which member of a consumer group gets which partition, when the members leave that to the nodes.
+"""Assigns partitions to the members of a consumer group that leave the choice to the nodes.
 
 The problem: members come and go at different nodes, and each partition's owner is decided in that partition's own Raft
-group. Somebody has to see all of it, or the fair shares come out wrong; and nobody may be needed for safety.
+group. One node has to see all of it, or the fair shares come out wrong; and safety must not depend on it.
 The rules never broken: an assignment is advice, the claim that follows it decides; a partition changes hands only when
-that makes the shares more even, by one at a time, so every move is needed; who owns too much is asked to let go and
+that makes the shares more even, by one at a time, so every move is needed; an owner of too many is asked to let go, and
 loses nothing until it did, or was silent for long.
 
-The leader of a log's first partition advises for all groups of the log. All it knows beside the partitions' own tables
-is who waits, and that it is told again every second: a successor that knows nothing has the whole picture soon.
+The leader of a log's first partition advises for all groups of the log. Besides the partitions' own tables it knows
+only which links wait, and they repeat that every second: a successor that knows nothing has the whole picture soon.
 
-A member is a container-id; what it owns too much is what is above the share of the one that waits, plus one. A free
-partition goes to the waiting member with the least, the longest waiting first. A link that attaches again under its own
-name gets its own partition back while its claim still stands. Owners that claimed with an epoch chose their partition
-themselves: they count, but they are not moved.
+A member is a container-id; it owns too much if it has more than the waiting member's share plus one. A free partition
+goes to the waiting member with the least, the longest waiting first. A link that attaches again under its own name gets
+its own partition back while its claim still stands. Owners that claimed with an epoch chose their partition themselves:
+they count, but they are not moved.
 
 Rejected: one plan for all members, computed at each change (it moves more than is needed, and must be agreed on).
 """
@@ -32,34 +32,34 @@ MAX_WAITING = 1000
 """Attaches that wait for a partition of one group: each asks every second."""
 
 TICKET_S = 3.0
-"""Who has not asked for so long waits no more: its node is gone. Three times the time between two questions."""
+"""Life of a waiting link that does not ask again: its node is gone. Three times the time between two questions."""
 
 ANSWER_S = 1.0
-"""A question is answered after so long, come what may: the asking node's attach is alive."""
+"""Time after which a question is answered in any case, so that the asking node's attach stays alive."""
 
 GATHER_S = 0.3
-"""From the first member of a group to the first assignment: members that are started together share from the start."""
+"""Time from the first member of a group to the first assignment: members that start together share from the start."""
 
 BUSY_S, IDLE_S = 0.1, 0.5
-"""Between two looks at the partitions: while some change hands, and while nothing moves."""
+"""Time between two looks at the partitions: while some change hands, and while nothing moves."""
 
 LOOK_S = 1.0
-"""A leader that does not answer within it is not counted in this look."""
+"""Time for a leader to answer a look; without an answer it does not count in it."""
 
 RESERVED_S = 3.0
-"""An assigned partition is kept for its member until its claim, for so long."""
+"""Time that an assigned partition is kept for its member until its claim."""
 
 REVOKED_S = 10.0
-"""Who was asked to let go has so long; then it is asked again."""
+"""Time for an owner to let go; then it is asked again."""
 
 
 Held = tuple[str, int]
-"""A partition, and a claim on it: claims are numbered in each partition for itself."""
+"""A partition, and a claim on it: each partition numbers its claims for itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionOwnership:
-    """A partition, as its leader has it."""
+    """A partition's ownership, as its leader has it."""
 
     partition: str
     leader: int | None = None
@@ -88,7 +88,7 @@ class WaitingLink:
 class Assignment:
     assigned: Mapping[str, str]  # identity of the waiting link -> partition
     revoke: Sequence[PartitionOwnership]
-    entitled: frozenset[str]  # identities that will get what is being let go
+    entitled: frozenset[str]  # identities that will get the partitions being released
 
 
 def decide(
@@ -97,8 +97,8 @@ def decide(
     reserved: Mapping[str, str],
     revoked: frozenset[Held],
 ) -> Assignment:
-    """`waiting_links`: without those that something is reserved for. `reserved`: partition -> member. `revoked`: claims
-    whose owners were asked to let go."""
+    """Assign free partitions, and choose the owners to revoke. `waiting_links`: without those that a partition is
+    reserved for. `reserved`: partition -> member. `revoked`: claims whose owners were asked to let go."""
     counts: Counter[str] = Counter({waiting_link.member: 0 for waiting_link in waiting_links})
     counts.update(ownership.member for ownership in ownerships if ownership.active and ownership.held not in revoked)
     counts.update(
@@ -116,7 +116,7 @@ def decide(
                 break
 
     def take() -> WaitingLink:
-        """Whose turn it is."""
+        """The waiting link whose turn it is."""
         chosen = min(waiting, key=lambda waiting_link: (counts[waiting_link.member], waiting_link.since_s))
         counts[chosen.member] += 1
         waiting.remove(chosen)
@@ -151,7 +151,7 @@ def decide(
 
 
 class AssignorView(Protocol):
-    """The part of a listener's broker that is needed."""
+    """The part of a listener's broker that the assignor needs."""
 
     def describe(self, log: str) -> LogView | None: ...
     def leader(self, log: str, partition: str) -> int | None: ...
@@ -162,7 +162,7 @@ class AssignorView(Protocol):
 class _Group:
     born_s: float
     waiting_links: dict[str, WaitingLink] = field(default_factory=dict)  # by identity
-    reserved: dict[str, tuple[WaitingLink, float]] = field(default_factory=dict)  # partition -> for whom, until when
+    reserved: dict[str, tuple[WaitingLink, float]] = field(default_factory=dict)  # partition -> (link, until when)
     revoked: dict[Held, float] = field(default_factory=dict)  # until when
     ownerships: list[PartitionOwnership] | None = None
     looked_s: float = -1.0
@@ -183,7 +183,7 @@ class Assignor:
         self._groups: dict[tuple[str, str], _Group] = {}
 
     async def assign(self, question: Assign) -> Assigned | Failed:
-        """An answer within ANSWER_S or so."""
+        """Answer within ANSWER_S or so."""
         now_s = self._now_s()
         self._forget_old(now_s)
         group = self._groups.setdefault((question.log, question.key), _Group(now_s))
@@ -236,14 +236,14 @@ class Assignor:
             for identity, partition in decision.assigned.items():
                 group.reserved[partition] = (group.waiting_links[identity], now_s + RESERVED_S)
             if len(ownerships) < len(view.partitions):
-                return None  # some have no leader now: what is free can be given, who has too much is not known
+                return None  # some have no leader now: free partitions can be given, but the excess is unknown
             for ownership in decision.revoke:
                 group.revoked[ownership.held] = now_s + REVOKED_S
                 await self._view.handle(question.log, ownership.partition).ask(Revoke(question.key, ownership.claim))
         return None
 
     async def _look(self, view: LogView, key: str) -> list[PartitionOwnership]:
-        """The partitions whose leaders answer."""
+        """Ask the leaders; the partitions whose leaders answer."""
 
         async def ask(partition: str) -> object:
             try:

@@ -1,10 +1,10 @@
-"""Who reads a partition for a consumer group, and how far the group has come.
+"""State of consumer groups in a partition: the owner of each, its epoch and its position.
 
 The problem: at most one receiver may be active for a partition and a group, whatever happens to the nodes and the
-sockets in between; a receiver that was outbid must not come back; and where the group stands must outlive all of them.
-The rule never broken: a claim is decided here, when its entry is applied, from what earlier entries left behind. The
-number of a claim is the index of that entry: later claims have higher numbers, none is given twice, and whoever acts in
-the name of a claim (reads, commits, lets go) is compared with the one in force.
+sockets in between; a receiver that was outbid must not come back; and the group's position must outlive all of them.
+The rule never broken: a claim is decided here, when its entry is applied, from the state that earlier entries left. The
+number of a claim is the index of that entry: later claims have higher numbers, none is given twice, and every action in
+the name of a claim (a read, a commit, an end) is compared with the claim in force.
 
 | a claim arrives while                               | and is                                                      |
 | --------------------------------------------------- | ----------------------------------------------------------- |
@@ -15,8 +15,8 @@ the name of a claim (reads, commits, lets go) is compared with the one in force.
 | another is active, anything else                    | refused, `owned`                                            |
 | the same link is active, and its leader saw it gone | granted: it continues                                       |
 
-The counter starts at 0, never falls while somebody may come back, and returns to 0 when the owner itself closes its
-link for good. An owner whose socket died is not active any more, but its counter stays.
+The counter starts at 0, never falls while an outbid owner may come back, and returns to 0 when the owner itself closes
+its link for good. An owner whose socket died is not active any more, but its counter stays.
 
 *Active* is what was replicated. Whether an active owner is alive, a leader sees by its reader (`ownership_leases.py`);
 a new leader takes every owner for alive until a lease has passed, in its own time, and only then ends the claim by a
@@ -25,8 +25,8 @@ command.
 A *durable terminus* is kept in the same table, under a key that no group can have: the identity of its link. It has one
 owner by nature, so the same identity always takes it over.
 
-Rejected: leases in replicated time (each owner would be an entry every second, and time stands still in a log nobody
-writes to); and forgetting epochs when the last link ends (a stale owner would be let back in).
+Rejected: leases in replicated time (each owner would be an entry every second, and time stands still in a log without
+writes); and forgetting epochs when the last link ends (a stale owner would be let back in).
 """
 
 from __future__ import annotations
@@ -43,22 +43,22 @@ MAX_GROUPS = 10_000
 """Groups and termini known to one partition: each costs some hundred bytes of every checkpoint."""
 
 MAX_KEY_CHARACTERS = 512
-"""Of a group's name, or of a link's identity."""
+"""Characters of a group's name, or of a link's identity."""
 
 MAX_EPOCH = (1 << 63) - 1
 
 FORGET_MS = 7 * 24 * 3600 * 1000
-"""A group that committed nothing and has no owner is forgotten after so long without a word, its counter with it."""
+"""Time after which a group without commits, owner or news is forgotten, and its counter with it."""
 
 NOTHING = -1
-"""No position was committed; no expiry was asked for."""
+"""Value of a position that was not committed, or of an expiry that was not asked for."""
 
 TERMINUS = "\x00"
-"""A key that begins with it belongs to a durable terminus, not to a group."""
+"""First character of a durable terminus's key; no group has it."""
 
 
 class End(IntEnum):
-    CLOSED = 0  # by its receiver, for good: the counter starts again
+    CLOSED = 0  # closed by its receiver, for good: the counter starts again
     RELEASED = 1  # in peace, but not for good: the counter stays
     LOST = 2  # its socket or its node died: the counter stays
 
@@ -67,8 +67,8 @@ class End(IntEnum):
 
 
 class Claim(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """`gone`: the claim that the leader, as it proposed this, had no reader for. `equal_takes`: Event Hubs' rule.
-    `steal`: of a terminus. `expiry_s`: how long a terminus outlives its link; NOTHING: for ever."""
+    """Claim the partition. `gone`: the claim that the leader, as it proposed this, had no reader for. `equal_takes`:
+    Event Hubs' rule. `steal`: for a terminus. `expiry_s`: how long a terminus outlives its link; NOTHING: for ever."""
 
     key: str
     member: str
@@ -89,8 +89,9 @@ class EndClaim(msgspec.Struct, frozen=True, array_like=True, tag=2):
 
 
 class Commit(msgspec.Struct, frozen=True, array_like=True, tag=3):
-    """Everything below `position` is done. An owner's never goes back; without a claim (an operator's) it is set as it
-    is, NOTHING included, only while nobody is active, and the last owner can neither commit nor continue after it."""
+    """Set the position: everything below is done. An owner's never goes back. Without a claim (an operator's commit)
+    any position is set, NOTHING included, but only while no owner is active; the last owner can neither commit nor
+    continue after it."""
 
     key: str
     claim: int
@@ -109,8 +110,8 @@ GroupCommand = Claim | EndClaim | Commit | Delete
 
 
 class Owned(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """`position`: where the group goes on; NOTHING: it has not come anywhere yet. `continued`: the same link had the
-    claim before this one, so nobody else read in between."""
+    """Grant of a claim. `position`: where the group goes on; NOTHING: it has no position yet. `continued`: the same
+    link had the claim before this one, so no other read in between."""
 
     claim: int
     epoch: int
@@ -119,7 +120,7 @@ class Owned(msgspec.Struct, frozen=True, array_like=True, tag=1):
 
 
 class Done(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """`position`: where the group stands now."""
+    """Success of a command. `position`: that of the group now."""
 
     position: int
 
@@ -144,7 +145,7 @@ class Denied(msgspec.Struct, frozen=True, array_like=True, tag=3):
 
 @dataclass(frozen=True, slots=True)
 class Ousted:
-    """The claim is not in force any more. `epoch`: of the one that took over; None: nobody did."""
+    """A claim that is not in force any more. `epoch`: that of the claim that took over; None: none did."""
 
     key: str
     claim: int
@@ -152,7 +153,7 @@ class Ousted:
 
 
 class ConsumerGroup(msgspec.Struct, array_like=True):
-    """One row. Fields are only ever added at the end."""
+    """Row of a consumer group or terminus. Fields are only ever added at the end."""
 
     key: str
     epoch: int = 0
@@ -172,7 +173,7 @@ class ConsumerGroup(msgspec.Struct, array_like=True):
 
 
 def lag(position: int, start_offset: int, next_offset: int) -> int | None:
-    """Events that are stored and not done; None: the group never said how far it is."""
+    """Number of events that are stored and not done; None: the group has no position."""
     return None if position == NOTHING else next_offset - min(next_offset, max(position, start_offset))
 
 
@@ -198,11 +199,11 @@ class GroupTable:
         return self._rows.get(key)
 
     def latest(self, most: int) -> Iterator[ConsumerGroup]:
-        """The rows that committed last, and not all of them."""
+        """The rows that committed last, at most `most`."""
         return islice(reversed(self._rows.values()), most)
 
     def rows(self) -> list[ConsumerGroup]:
-        """By key: equal on equal replicas."""
+        """Rows by key: equal on equal replicas."""
         return sorted(self._rows.values(), key=lambda row: row.key)
 
     def holds(self, key: str, claim: int) -> bool:
@@ -287,7 +288,7 @@ class GroupTable:
                     return Denied("too-many", f"the partition knows {MAX_GROUPS} groups; delete some")
                 row = self._rows[command.key] = ConsumerGroup(command.key)
             row.position = command.position
-            row.claim, row.identity = 0, ""  # what the last owner still sends must not undo it, nor may it go on
+            row.claim, row.identity = 0, ""  # later commits of the last owner must not undo it, nor may it go on
         self._committed(row, clock_ms)
         if not row.active and not row.is_terminus:
             if row.position == NOTHING:
@@ -297,9 +298,9 @@ class GroupTable:
         return Done(row.position)
 
     def commit_staged(self, key: str, claim: int, position: int, clock_ms: int) -> None:
-        """A transaction has committed that moves the group. Nobody took the claim over since it was prepared, but its
-        owner may have let go for good: then the group stands where the transaction says, and nobody has it. A terminus
-        that is gone stays gone: nobody would come back for it, and nothing would ever forget it."""
+        """Set a position that a committed transaction has staged. No other claim took over since it was prepared, but
+        its owner may have let go for good: then the position is the transaction's, and the group has no owner. A
+        terminus that is gone stays gone: nothing would come back for it, or ever forget it."""
         row = self._rows.get(key)
         if row is None:
             if key.startswith(TERMINUS):
@@ -326,7 +327,7 @@ class GroupTable:
     # ------------------------------------------------------------ forgetting
 
     def expire(self, lived_ms: int) -> None:
-        """The log has lived so long by now: cheap while nothing is due."""
+        """Forget the rows that are due at this lived time of the log: cheap while none is."""
         self._lived_ms = lived_ms
         if self._next_due_ms is None or lived_ms < self._next_due_ms:
             return
@@ -345,7 +346,7 @@ class GroupTable:
 
 
 def _judge(row: ConsumerGroup, wish: Claim) -> Denied | None:
-    """Whether the claim is refused."""
+    """The refusal of a claim; None: it is granted."""
     epoch = wish.epoch
     if epoch is not None and epoch < row.epoch and not wish.steal:
         code: DenialCode = "owned" if row.active else "behind"
@@ -378,5 +379,5 @@ def encode_command(command: GroupCommand) -> bytes:
 
 
 def decode_command(data: bytes) -> GroupCommand:
-    """Raises msgspec.DecodeError."""
+    """Decode a command. Raises msgspec.DecodeError."""
     return _DECODER.decode(data)

@@ -1,16 +1,17 @@
-"""Consumer groups as the node that leads a partition deals with them: who is alive, who is told to go.
+"""Owners of consumer groups at a partition's leader: their readers, their leases and their revocation.
 
-The problem: `group_state.py` decides who may read, but not whether the owner still lives; nobody writes "alive" into a
-log every second. The rule never broken: a claim is ended for silence only by a leader that has itself waited a whole
-lease for it, and the end is a command like any other. So after a failover every owner is taken for alive; the owner's
-node opens its reader anew in the name of its claim, or the owner attaches anew by the same link name, and goes on.
+The problem: `group_state.py` decides which claim may read, but not whether its owner is still alive; an entry a second
+that says "alive" would cost too much. The rule never broken: a claim is ended for silence only by a leader that has
+itself waited a whole lease for it, and the end is a command like any other. So after a failover every owner is taken
+for alive; the owner's node opens its reader again in the name of its claim, or the owner attaches again by the same
+link name, and goes on.
 
-An owner is alive while it has a reader here. A gateway's reader stands on a stream from its node, and ends with it; a
-link's socket that dies is reported by the node that serves it, at once (`EndClaim`), so the lease is waited for only
-when a whole node fell silent.
+An owner is alive while it has a reader here. A gateway's reader depends on a stream from its node, and ends with it;
+the node that serves a link reports a dead socket at once (`EndClaim`), so the lease is waited for only when a whole
+node fell silent.
 
-A reader is cut off in the same turn in which its claim stops being in force, before the new owner is told that it is
-one. What a deposed leader still hands out, until it learns that it was deposed, its owner cannot commit.
+A reader is cut off in the same turn in which its claim stops being in force, before the new owner learns that it is
+one. Until a deposed leader learns that it was deposed, it may hand out events that their owner cannot commit.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ ENDS_AT_ONCE = 64
 an entry."""
 
 ENDS_TOLD = 4
-"""Of those, in the node's log."""
+"""Ended claims of one look that are logged."""
 
 
 class OwnershipLeases:
@@ -69,13 +70,13 @@ class OwnershipLeases:
         self._readers: dict[int, LocalReader] = {}  # by claim
         self._claims: dict[LocalReader, int] = {}
         self.on_assign: Callable[[Assign], Awaitable[Assigned | Failed]] | None = None
-        """Who advises the members of groups, see `node/partition/consumer_groups/assignor.py`; the node's to set."""
+        """Adviser of the members of groups, see `node/partition/consumer_groups/assignor.py`; the node sets it."""
         self._silent_since: dict[int, float] = {}  # by claim, on the leader's own clock
 
     # ------------------------------------------------------------ readers
 
     def register(self, owner: Owner, reader: LocalReader) -> None:
-        """Or let it fail, if the claim is not in force."""
+        """Add a reader of a claim, or let it fail if the claim is not in force."""
         if not self._ownership().holds(owner.key, owner.claim):
             row = self._ownership().get(owner.key)
             reader.fail(_stolen(owner.key, owner.claim, row.epoch if row is not None and row.active else None))
@@ -109,7 +110,7 @@ class OwnershipLeases:
     async def ask(
         self, group: Proposer, question: GroupQuestion, now_ms: int, ends: tuple[int, int]
     ) -> GroupAnswer | Failed:
-        """On the leader. `ends`: where the partition begins and ends."""
+        """Answer as leader. `ends`: the partition's start offset and next offset."""
         match question:
             case ListGroups():
                 return self._list(question, *ends)
@@ -163,7 +164,7 @@ class OwnershipLeases:
     # ------------------------------------------------------------ silence
 
     def check(self, group: Proposer, now_s: float, now_ms: Callable[[], int]) -> None:
-        """On the leader, every half second or so: ends the claims of owners that were silent for a lease."""
+        """End the claims of owners that were silent for a lease. The leader calls it every half second or so."""
         silent = {row.claim: row for row in self._ownership().active if row.claim not in self._readers}
         for claim in [claim for claim in self._silent_since if claim not in silent]:
             del self._silent_since[claim]
@@ -196,4 +197,4 @@ def _stolen(key: str, claim: int, epoch: int | None) -> ReadError:
 
 
 def _unheard(outcome: Outcome) -> None:
-    """Nobody waits for it."""
+    """Ignore the outcome: no caller waits for it."""

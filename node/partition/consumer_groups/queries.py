@@ -1,4 +1,4 @@
-"""What a link, a gateway or an operator asks of a partition on behalf of a consumer group, and what it answers.
+"""Questions to a partition about consumer groups, from a link, a gateway or an operator, and their answers.
 
 The rule: plain data that crosses a network unchanged; the commands among the questions are those of the replicated
 state machine (`group_state.py`), stamped with the time by the leader that proposes them.
@@ -26,15 +26,16 @@ LIST_LIMIT = 1000
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """In whose name a reader reads."""
+    """The claim in whose name a reader reads."""
 
     key: str
     claim: int
 
 
 class ListGroups(msgspec.Struct, frozen=True, array_like=True, tag=11):
-    """`key`: this one only; "": those behind `after`, by key, without termini. `confirm`: a majority says first that
-    nobody else leads; not needed by who gives advice only, and asks twice a second, which would wake a quiet group."""
+    """List groups. `key`: this one only; "": those after `after`, by key, without termini. `confirm`: a majority
+    confirms the leader first. The adviser does not need that: it asks twice a second, which would wake a quiet
+    group."""
 
     key: str = ""
     after: str = ""
@@ -50,8 +51,8 @@ class Revoke(msgspec.Struct, frozen=True, array_like=True, tag=12):
 
 
 class Assign(msgspec.Struct, frozen=True, array_like=True, tag=13):
-    """A link of `member`, served by `node`, wants any partition of the log. Asked of the leader of the log's first
-    partition, again and again while it waits: it is forgotten soon after the last time."""
+    """Ask for any partition of the log, for a link of `member`, served by `node`. It goes to the leader of the log's
+    first partition, repeated while the link waits: the link is forgotten soon after the last time."""
 
     log: str
     key: str
@@ -78,7 +79,7 @@ class GroupRow(msgspec.Struct, frozen=True, array_like=True):
 
 
 class GroupList(msgspec.Struct, frozen=True, array_like=True, tag=14):
-    """The leader's word. `next_offset`, `start_offset`: where the partition ends and begins."""
+    """Groups, by the leader's word. `start_offset` and `next_offset` are those of the partition."""
 
     groups: list[GroupRow]
     start_offset: int
@@ -86,8 +87,8 @@ class GroupList(msgspec.Struct, frozen=True, array_like=True, tag=14):
 
 
 class Assigned(msgspec.Struct, frozen=True, array_like=True, tag=15):
-    """`partition`: claim this one. Else wait and ask again: `entitled`, since another member is asked to let go of
-    what it has too much; or not, since every partition has its owner, and nobody has too much."""
+    """Answer to `Assign`. `partition`: claim this one. Else wait and ask again: `entitled`, since another member is
+    asked to let go of one; or not, since every partition has its owner, and none has too many."""
 
     partition: str | None = None
     entitled: bool = False

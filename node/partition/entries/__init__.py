@@ -1,3 +1,3 @@
-"""What a leader tells of single entries of its log: what became of one (`unknown_outcome`), what is in them
-(`entry_dump`).
+"""Single entries of a partition's log, as its leader tells them: the fate of one (`unknown_outcome`), and their
+contents (`entry_dump`).
 """

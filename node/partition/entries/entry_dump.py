@@ -1,8 +1,8 @@
-"""What stands in the log of a partition, entry by entry: for people who look, in the words of Kafka's `dump-log`.
+"""Dump of a partition's log, entry by entry, in the words of Kafka's `dump-log`.
 
-The rule: it shows what is stored, decided or not, and judges nothing; a batch whose checksum does not match is shown as
-damaged instead of ending the list. Bounded: an answer ends with the entry that reaches
-the limit; ask for more from its last index.
+The rule: it shows the stored entries, decided or not, and judges nothing; a batch whose checksum does not match is
+shown as damaged instead of ending the list. Bounded: an answer ends with the entry that reaches the limit; ask for more
+from its last index.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from node.partition.transactions.transaction_commands import Begin, Prepare, Sta
 from node.storage.errors import StorageDamaged
 
 READ_BYTES = 8 << 20
-"""Of entries, decompressed, for one answer: the leader's turn does not wait longer for it than for a reader of old
-events."""
+"""Decompressed bytes of entries for one answer: it keeps the leader's turn no longer than a reader of old events
+does."""
 
 
 class StoredGroup(Protocol):
-    """A leader's group."""
+    """The group at its leader, as far as a dump needs it."""
 
     @property
     def applied_index(self) -> int: ...
@@ -39,7 +39,7 @@ RowOf = Callable[[int, int], IndexRow | None]
 
 
 def dump(group: StoredGroup, asked: DumpEntries, row_of: RowOf) -> EntryList:
-    """`row_of(index, at)`: the first row of the offset index at this entry and byte, or behind."""
+    """List entries. `row_of(index, at)`: the first row of the offset index at this entry and byte, or after."""
     found: list[EntryRow] = []
     size = 0
     for index in range(max(asked.after + 1, group.first_index), group.applied_index + 1):
@@ -59,7 +59,7 @@ def dump(group: StoredGroup, asked: DumpEntries, row_of: RowOf) -> EntryList:
 
 
 def _describe(index: int, term: int, entry: bytes, row_of: RowOf) -> tuple[list[EntryRow], int]:
-    """The lines of an entry, one for each batch in it, and how many bytes were decompressed for them."""
+    """The lines of an entry, one for each batch in it, and the bytes that were decompressed for them."""
     size = len(entry)
     if entry[:1] != bytes((ENTRY_REGULAR,)):
         detail = "of the Raft group itself: a new leader, or its members"

@@ -1,5 +1,6 @@
-"""What is asked of a partition about the entries of its log, and what it answers. Plain data that crosses a network
-unchanged."""
+"""Questions to a partition about the entries of its log, and their answers: plain data that crosses a network
+unchanged.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +8,23 @@ import msgspec
 
 
 class AskFate(msgspec.Struct, frozen=True, array_like=True, tag=16):
-    """Ask a later leader what became of the entry that one of `term` proposed at `index` (`unknown_outcome.py`)."""
+    """Ask a later leader for the fate of the entry that a leader of `term` proposed at `index`
+    (`unknown_outcome.py`)."""
 
     index: int
     term: int
 
 
 class Fate(msgspec.Struct, frozen=True, array_like=True, tag=17):
-    """`stored`: it is in the log; False: it is not, and never will be. None: nobody can tell any more, or (`pending`)
-    not yet."""
+    """Fate of an entry. `stored`: it is in the log; False: it is not, and never will be. None: it cannot be told any
+    more, or (`pending`) not yet."""
 
     stored: bool | None
     pending: bool = False
 
 
 class DumpEntries(msgspec.Struct, frozen=True, array_like=True, tag=18):
-    """The entries of the log behind index `after`; with an `offset`: from the one that holds this event on."""
+    """Ask for the entries of the log after index `after`; with an `offset`: from the one that holds this event on."""
 
     after: int
     limit: int
@@ -30,7 +32,8 @@ class DumpEntries(msgspec.Struct, frozen=True, array_like=True, tag=18):
 
 
 class EntryRow(msgspec.Struct, frozen=True, array_like=True):
-    """`kind`: of command, or of marker; `damaged`, `unreadable`. The rest is for record batches; -1: it has none."""
+    """Line of a dump. `kind`: of command, or of marker; `damaged`, `unreadable`. The other fields are for record
+    batches; -1: there is no value."""
 
     index: int
     term: int

@@ -1,13 +1,14 @@
-"""What became of an entry whose proposer lost the leadership before it knew.
+"""Fate of an entry whose proposer lost the leadership before it knew.
 
 Problem: a producer without numbers may neither repeat such an event nor take it for stored. But the log itself knows,
-and a later leader can read it there. Why its word is final, whoever leads meanwhile:
- - what a leader has applied is committed. An entry of that index with another term is therefore not the one that was
-   proposed, and terms never fall along a log, so nothing of the older term can come behind it;
- - a leader that is ready has applied the first entry of its own term. So an entry of an older term that would stand
-   behind everything it has applied is in nobody's future either.
-Rule never broken: "stored" and "not stored" are said only of what these two prove. What was trimmed is not known any
-more, and what stands above the applied entries in the leader's own term is not known yet.
+and a later leader can read it there. Why its word is final, whichever node leads meanwhile:
+ - entries that a leader has applied are committed. An entry of that index with another term is therefore not the one
+   that was proposed, and terms never fall along a log, so nothing of the older term can follow it;
+ - a leader that is ready has applied the first entry of its own term. So an entry of an older term that would follow
+   everything it has applied is in no node's future either.
+
+Rule never broken: "stored" and "not stored" are said only of entries for which these two prove it. A trimmed entry is
+not known any more, and one above the applied entries in the leader's own term is not known yet.
 """
 
 from __future__ import annotations

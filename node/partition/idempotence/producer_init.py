@@ -1,7 +1,7 @@
-"""Idempotent producers as the node that leads a partition deals with them: opened, watched, listed.
+"""Idempotent producers at a partition's leader: opened, watched, listed.
 
-The rule: what a producer is told was applied from the replicated log, so a deposed leader can grant and fence nothing.
-The watches of this node's links are told by `apply`, on followers too, inside a turn; they only note it.
+The rule: all that a producer is told was applied from the replicated log, so a deposed leader can grant and fence
+nothing. `apply` tells the watches of this node's links, on followers too, inside a turn; they only note it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Stolen = Callable[[int], None]
 
 
 async def open_producer(group: Proposer, wish: ProducerRequest, now_ms: int) -> ProducerOpened | Failed:
-    """Failures of a kind other than the producer's own fault may be tried again: opening twice does no harm."""
+    """Open a producer. Failures other than the producer's own fault may be tried again: opening twice does no harm."""
     wrong = nonsense(wish.producer_id, wish.epoch, wish.last_sequence)
     if wrong is not None:
         return Failed("producer_invalid", False, wrong)
@@ -40,7 +40,7 @@ async def open_producer(group: Proposer, wish: ProducerRequest, now_ms: int) -> 
 
 
 class Watches:
-    """Who wants to know when a producer is opened with a higher epoch."""
+    """Callbacks of links that want to know when a producer is opened with a higher epoch."""
 
     def __init__(self) -> None:
         self._by_producer: dict[int, list[Stolen]] = {}

@@ -1,4 +1,4 @@
-"""The idempotent producers of one partition: which number comes next, and where the last ones were stored.
+"""The idempotent producers of one partition: their next numbers, and the offsets of their last events.
 
 The problem: a producer that heard no answer sends again, through whichever node leads by then, and what it sends again
 may have been stored. The rule never broken: for one producer id and epoch, each number is stored at most once, and
@@ -9,8 +9,8 @@ Each record is a transfer of its own with a number of its own. One entry may hol
 and a producer that sends again is never asked to cut its records as they were cut the first time: reception cuts them
 where the network did. So the memory is of *records*, not of entries. A record that comes again is recognised by its
 number and by the digest of its bytes, whatever it came together with; of an entry whose front is known, the rest is
-new. The answer of each record is the one that it would get alone, but for what stands behind a refused one in the same
-entry: that is refused with it, since a producer must not go on behind a refusal.
+new. The answer of each record is the one that it would get alone, except for records after a refused one in the same
+entry: they are refused with it, since a producer must not go on after a refusal.
 
 | a producer's record arrives with                         | and is                                              |
 | -------------------------------------------------------- | --------------------------------------------------- |
@@ -57,38 +57,37 @@ MAX_EPOCH = (1 << 15) - 1
 
 REMEMBERED_BATCHES = 5
 REMEMBERED_EVENTS = 32_768
-"""Of each producer: the last batches, and as many more as hold so many records. So many numbers are known to be stored
-even when the digests have made room. A link may have half as many unanswered
-(the listener bounds its credit by that), twice which may be unanswered to the client when a connection breaks between
-the answers and the credit that followed them. Half of it is what a producer of small events has under way in 20 ms, at
-800,000 a second."""
+"""Records remembered of each producer: its last batches, and as many more as hold so many records. So many numbers are
+known to be stored even when the digests have made room. A link may have half as many unanswered (the listener bounds
+its credit by that), and the client twice that, when a connection breaks between the answers and the credit that
+followed them. Half of it is what a producer of small events has under way in 20 ms, at 800,000 a second."""
 LEAST_EVENTS = 4096
-"""... and so many of each, if those of all producers do not fit into MEMORY_BYTES."""
+"""Records remembered of each producer if those of all producers do not fit into MEMORY_BYTES."""
 
 MEMORY_BYTES = 16 << 20
-"""All that is remembered of batches, over all producers: it is written with every checkpoint. Beyond it those that have
-been silent longest come down to LEAST_EVENTS, and once nobody has more, the one that has been silent longest loses its
-batches; what it sends again is known by its number only."""
+"""Bytes remembered of the batches of all producers: they are written with every checkpoint. Beyond it the producers
+that were silent longest come down to LEAST_EVENTS. Once none has more, the longest silent one loses its batches; its
+repeated records are known by number only."""
 
 MAX_PRODUCERS = 10_000
 """Producers known to one partition. Each costs some hundred bytes of every checkpoint, and clients that let the
-partition choose their id leave one behind with each start. Of those that have sent nothing since they were opened the
-one that has been silent longest makes room, and only without any one that has sent: who opens producers by the thousand
-pushes out its own, and not those whose numbers protect stored events."""
+partition choose their id leave one behind with each start. Room comes from the longest silent of those that have sent
+nothing since they were opened, and only without any from one that has sent: a client that opens producers by the
+thousand pushes out its own, and not those whose numbers protect stored events."""
 
 EXPIRY_MS = 7 * 24 * 3600 * 1000
-"""A producer that neither opened nor sent for so long is forgotten, by the time lived in entries: a week, so that a
-program stopped over a weekend can go on from its saved state."""
+"""Time after which a producer that neither opened nor sent is forgotten, by the time lived in entries: a week, so that
+a program stopped over a weekend can go on from its saved state."""
 
 ALLOCATED_FROM = 1 << 52
-"""Ids that a partition gives out lie in [2^52, 2^53), scattered by the entry's index and time. Below it are the numbers
-that people write down, counters and microseconds since 1970; above it, what a client in JavaScript cannot hold. An id
-given out by one partition and used by mistake in another meets nobody there."""
+"""Lower bound of ids that a partition gives out: [2^52, 2^53), scattered by the entry's index and time. Below it are
+the numbers that people write down, counters and microseconds since 1970; above it, numbers that a client in JavaScript
+cannot hold. An id given out by one partition and used by mistake in another collides with none there."""
 
 NOTHING = -1
 
 FORGOTTEN = -1
-"""Instead of an offset: the record is stored, but nobody remembers where."""
+"""Value of an offset that is not remembered, of a record that is stored."""
 
 _BATCH = Struct(">IQq")  # records, base offset, timestamp
 _MASK = (1 << 64) - 1
@@ -97,7 +96,7 @@ Code = Literal["producer-unknown", "producer-stolen", "out-of-order", "invalid-p
 
 
 class Producer(msgspec.Struct, array_like=True):
-    """What a checkpoint holds of a producer. Fields are only ever added at the end."""
+    """Row of a producer in a checkpoint. Fields are only ever added at the end."""
 
     producer_id: int
     epoch: int
@@ -111,7 +110,7 @@ class Producer(msgspec.Struct, array_like=True):
 
     @property
     def remembered(self) -> int:
-        """How many records: those with the numbers up to `last`."""
+        """Number of remembered records: those with the numbers up to `last`."""
         return len(self.digests) // DIGEST_BYTES
 
     @property
@@ -120,20 +119,20 @@ class Producer(msgspec.Struct, array_like=True):
 
 
 class StoredAt(NamedTuple):
-    """Where consecutive records stand."""
+    """Offsets of consecutive records."""
 
     events: int
     base_offset: int  # or FORGOTTEN
     timestamp_ms: int
 
     def offset(self, position: int) -> int:
-        """Of one of the records, or FORGOTTEN."""
+        """Offset of one of the records, or FORGOTTEN."""
         return FORGOTTEN if self.base_offset == FORGOTTEN else self.base_offset + position
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """The first records of a batch stand in these places already; none of them: all is new."""
+    """The first records of a batch that are stored already, by their offsets; none: all are new."""
 
     places: tuple[StoredAt, ...] = ()
 
@@ -144,7 +143,8 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class ProducerRefusal:
-    """Nothing was stored. The first records of the batch are known all the same; the one behind them is refused."""
+    """Refusal of a batch: nothing was stored. `known`: records at its front that are stored already; the one after them
+    is refused."""
 
     code: Code
     detail: str
@@ -153,7 +153,7 @@ class ProducerRefusal:
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What the producer is to go by. `fenced`: its id was open with a lower epoch before."""
+    """Numbers granted to an opened producer. `fenced`: its id was open with a lower epoch before."""
 
     producer_id: int
     epoch: int
@@ -165,7 +165,7 @@ ALL_NEW = Known()
 
 
 class ProducerTable:
-    """In the order in which they were last heard of, the longest silent one first."""
+    """Producers of a partition, ordered by when they were last heard of, the longest silent one first."""
 
     def __init__(self, rows: Iterable[Producer] = (), lived_ms: int = 0) -> None:
         self._lived_ms = lived_ms
@@ -183,13 +183,13 @@ class ProducerTable:
         return self._by_id.get(producer_id)
 
     def rows(self) -> list[Producer]:
-        """The longest silent one first, as a checkpoint keeps them."""
+        """Rows in order, the longest silent one first, as a checkpoint keeps them."""
         return list(self._by_id.values())
 
     # ------------------------------------------------------------ opening
 
     def open(self, wish: OpenProducer, index: int, clock_ms: int) -> Opening | ProducerRefusal:
-        """`clock_ms`: the time of the log, which never goes back."""
+        """Open a producer. `clock_ms`: the time of the log, which never goes back."""
         wrong = nonsense(wish.producer_id, wish.epoch, wish.last_sequence)
         if wrong is not None:
             return ProducerRefusal("invalid-producer", wrong)
@@ -226,7 +226,7 @@ class ProducerTable:
         return Opening(producer_id, producer.epoch, producer.start, False)
 
     def _allocate(self, index: int, clock_ms: int) -> int:
-        """An id of the partition's own; the same on every replica."""
+        """An id of the partition's own; equal on every replica."""
         seed = _scattered((clock_ms << 24) ^ index)
         while (chosen := ALLOCATED_FROM + seed % ALLOCATED_FROM) in self._by_id:
             seed += 1
@@ -239,7 +239,7 @@ class ProducerTable:
     # ------------------------------------------------------------ records
 
     def judge(self, batch: RecordBatch) -> Known | ProducerRefusal:
-        """What becomes of a batch of a producer; changes nothing."""
+        """Judge a producer's batch, without changing anything."""
         head = batch.head
         producer = self._by_id.get(head.producer_id)
         if producer is None:
@@ -258,7 +258,7 @@ class ProducerTable:
         return compare(producer, batch)
 
     def accept(self, batch: RecordBatch, stored: StoredAt, clock_ms: int) -> None:
-        """A batch that was judged `Known`; `stored`: where its last records, those that were new, stand now."""
+        """Note a batch that was judged `Known`; `stored`: the offsets of its last records, which were new."""
         head = batch.head
         producer = self._by_id[head.producer_id]
         if head.producer_epoch > producer.epoch:
@@ -288,7 +288,7 @@ class ProducerTable:
     # ------------------------------------------------------------ forgetting
 
     def expire(self, lived_ms: int) -> None:
-        """The log has lived so long by now."""
+        """Forget producers whose time is over at this lived time of the log."""
         self._lived_ms = lived_ms
         while self._by_id:
             silent = next(iter(self._by_id.values()))
@@ -324,7 +324,7 @@ class ProducerTable:
 
 
 def nonsense(producer_id: int | None, epoch: int | None, sequence: int | None) -> str | None:
-    """What is wrong with numbers that cannot be; None: nothing."""
+    """The error text for impossible numbers; None: they are possible."""
     for what, value, highest in (
         ("id", producer_id, MAX_PRODUCER_ID),
         ("epoch", epoch, MAX_EPOCH),
@@ -342,7 +342,8 @@ def _stolen(producer: Producer, epoch: int) -> str:
 
 
 def remember(producer: Producer, batch: RecordBatch, stored: StoredAt, least_events: int) -> None:
-    """The last records of the batch, those that were new, stand there now. `least_events`: as of REMEMBERED_EVENTS."""
+    """Remember the last records of the batch, which were new and are stored there now. `least_events`: as of
+    REMEMBERED_EVENTS."""
     count = batch.head.record_count
     producer.last = (batch.head.base_sequence + count - 1) % SEQUENCES
     producer.stored = min(producer.stored + stored.events, REMEMBERED_EVENTS)
@@ -352,7 +353,8 @@ def remember(producer: Producer, batch: RecordBatch, stored: StoredAt, least_eve
 
 
 def compare(producer: Producer, batch: RecordBatch) -> Known | ProducerRefusal:
-    """A batch that does not begin with the next number: how much of its front is stored, and the same as remembered?"""
+    """Compare a batch that does not begin with the next number: tell how much of its front is stored, with the same
+    digests."""
     head, digests = batch.head, batch.marks
     remembered, who = producer.remembered, f"producer {producer.producer_id} (epoch {producer.epoch})"
     age = (producer.last - head.base_sequence) % SEQUENCES
@@ -378,12 +380,12 @@ def compare(producer: Producer, batch: RecordBatch) -> Known | ProducerRefusal:
 
 
 def batches_of(producer: Producer) -> Iterator[StoredAt]:
-    """Those remembered, oldest first."""
+    """Remembered batches, oldest first."""
     return (StoredAt(*fields) for fields in _BATCH.iter_unpack(producer.batches))
 
 
 def rows_of(places: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """(records, offset of the first) with rows that follow each other made one."""
+    """(records, offset of the first) of each run, with adjacent runs made one."""
     found: list[tuple[int, int]] = []
     for count, offset in places:
         if found and found[-1][1] != FORGOTTEN and sum(found[-1]) == offset:
@@ -394,7 +396,7 @@ def rows_of(places: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
 
 
 def _places(producer: Producer, position: int, count: int) -> tuple[StoredAt, ...]:
-    """Where the remembered records [position, position + count) stand."""
+    """Offsets of the remembered records [position, position + count)."""
     found: list[StoredAt] = []
     for batch in batches_of(producer):
         if position < batch.events and count:
@@ -420,12 +422,12 @@ def _forget_oldest(producer: Producer) -> None:
 
 
 def _has_plenty(producer: Producer) -> bool:
-    """More than the least that is kept of each."""
+    """Tell whether the producer has more than the least that is kept of each."""
     return _exceeds(producer, LEAST_EVENTS)
 
 
 def _exceeds(producer: Producer, least_events: int) -> bool:
-    """The oldest batch is not needed for either bound."""
+    """Tell whether the oldest batch is not needed for either bound."""
     if len(producer.batches) <= REMEMBERED_BATCHES * _BATCH.size:
         return False
     return producer.remembered - int(_BATCH.unpack_from(producer.batches)[0]) >= least_events

@@ -1,5 +1,5 @@
-"""What a partition knows of transactions that write to it: who has begun, what is undecided, what was aborted.
+"""Transactions that write to a partition: those that have begun, are undecided, or were aborted.
 
-Read `transaction_state` (the rules), then `control_record` (how the end of one stands in the log). Who decides whether
-a transaction commits is not here: that is its coordinator, a Raft group of its own.
+Read `transaction_state` (the rules), then `control_record` (how the end of one is stored in the log). The decision
+whether a transaction commits is not made here: that is its coordinator's, a Raft group of its own.
 """

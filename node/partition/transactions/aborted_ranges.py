@@ -3,7 +3,7 @@
 The problem: this is needed as long as the events are stored, and it is in every checkpoint. The rule never broken: an
 event of a rolled-back transaction is in a range, and no event of a committed one is, whatever was merged.
 
-A producer has one transaction open at a time, so between the first event of a transaction and its end stands no
+A producer has one transaction open at a time, so between the first event of a transaction and its end there is no
 transactional event of that producer that belongs to another. That stretch of the log, with the producer's id, says all:
 no epoch is needed. A producer that rolls back again, and has committed nothing in between, makes its range longer. What
 cannot be merged is bounded: with MAX_RANGES no transaction writes that could add one more. Retention makes room.
@@ -21,12 +21,12 @@ from collections.abc import Iterable
 import msgspec
 
 MAX_RANGES = 100_000
-"""Each is some 20 bytes of every checkpoint and 200 to 350 of memory; so many take 12 ms to encode. The
-transactions that have written when it is reached (MAX_OPEN at most) may add theirs."""
+"""Ranges of one partition. Each is some 20 bytes of every checkpoint and 200 to 350 of memory; so many take 12 ms to
+encode. The transactions that have written when it is reached (MAX_OPEN at most) may add theirs."""
 
 
 class AbortedRange(msgspec.Struct, array_like=True):
-    """The transactional events of the producer at `first <= offset < end` were rolled back."""
+    """Range of rolled-back events: the producer's transactional ones at `first <= offset < end`."""
 
     producer_id: int
     first: int
@@ -35,7 +35,7 @@ class AbortedRange(msgspec.Struct, array_like=True):
 
 
 class AbortedRanges:
-    """By the order of their ends."""
+    """Aborted ranges of a partition, by the order of their ends."""
 
     def __init__(self, rows: Iterable[AbortedRange] = ()) -> None:
         self._by_first = {row.first: row for row in rows}
@@ -47,7 +47,7 @@ class AbortedRanges:
         return len(self._by_first)
 
     def rows(self) -> list[AbortedRange]:
-        """Equal on equal replicas."""
+        """The ranges; equal on equal replicas."""
         return list(self._by_first.values())
 
     def contains(self, producer_id: int, offset: int) -> bool:
@@ -58,12 +58,12 @@ class AbortedRanges:
         return at > 0 and offset < self._by_first[firsts[at - 1]].end
 
     def has_room_for(self, producer_id: int) -> bool:
-        """Another transaction of the producer may be rolled back, and MAX_RANGES holds."""
+        """Tell whether another transaction of the producer may be rolled back within MAX_RANGES."""
         last = self._last(producer_id)
         return len(self._by_first) < MAX_RANGES or (last is not None and last.grows)
 
     def add(self, producer_id: int, first: int, end: int) -> None:
-        """The producer's transaction, whose first event stands there, was rolled back at that end of the log."""
+        """Add a rolled-back transaction: its first event is at `first`, and the log ended at `end`."""
         last = self._last(producer_id)
         if last is not None and last.grows:
             del self._by_first[last.first]
@@ -74,12 +74,12 @@ class AbortedRanges:
         self._firsts.setdefault(producer_id, []).append(first)
 
     def committed(self, producer_id: int) -> None:
-        """The producer has committed an event: what it rolls back from now on is a range of its own."""
+        """Note a committed event of the producer: its next rollback is a range of its own."""
         if (last := self._last(producer_id)) is not None:
             last.grows = False
 
     def forget_below(self, start_offset: int) -> None:
-        """No event below is stored any more, so nobody asks about it."""
+        """Drop ranges that end at or below the start offset: their events are not stored any more."""
         gone: dict[int, int] = {}
         for row in self._by_first.values():
             if row.end > start_offset:

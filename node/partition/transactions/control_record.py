@@ -1,6 +1,6 @@
 """The control record that ends a transaction in one partition: a *marker*.
 
-It stands in a control batch (attributes control and transactional, one record, no sequence number) that carries the
+It is in a control batch (attributes control and transactional, one record, no sequence number) that carries the
 producer id and the epoch of the transaction. Its key says which end it is, its value which term of the coordinator's
 group wrote it. The layout is Kafka's (KIP-98), and so are the numbers, as they were shipped: 0 is ABORT, 1 is COMMIT;
 the text of the proposal has them the other way round, so nothing here goes by the number alone.
@@ -22,7 +22,8 @@ from node.partition.entry import join
 _RECORD = struct.Struct(">hhhi")
 _VERSION = 0
 MAX_COORDINATOR_EPOCH = (1 << 31) - 1
-"""Terms beyond it are written as this one: it is for people who read the log, and nothing is decided by it."""
+"""Highest coordinator epoch that is written; higher terms are written as this one: it is for people that read the log,
+and nothing is decided by it."""
 
 
 class ControlType(IntEnum):
@@ -54,7 +55,7 @@ class Marker:
 
 
 def marker_of(batch: RecordBatch) -> Marker:
-    """Raises Damaged: a control batch that is no marker of a known version and type."""
+    """Read the marker of a control batch. Raises Damaged for one that is no marker of a known version and type."""
     head = batch.head
     if batch.transaction is None or min(batch.transaction) < 0 or head.base_sequence != NO_PRODUCER:
         raise Damaged("a control batch that belongs to no transaction, or has a number")

@@ -1,9 +1,9 @@
-"""A partition's part in transactions, at its leader: what it is asked becomes commands, and what waits too long is
-asked about.
+"""A partition's part in transactions, at its leader: it turns questions into commands, and asks coordinators about
+transactions that wait too long.
 
 The problem: a marker may never come (its coordinator's leader died, and the next one believes that all were told; a
 begin was delayed until after the end), and as long as a transaction is open committed readers wait. So the partition
-does not only wait to be told: when a transaction is open for longer than it was given, or stands in somebody's way, the
+does not only wait to be told: when a transaction is open for longer than it was given, or others wait for its end, the
 leader asks the coordinator, whose leader answers after a majority has confirmed it.
 
 The rule: only a decision ends a transaction here. An answer that does not come, or says that nothing is decided,
@@ -40,14 +40,15 @@ from node.partition.transactions.transaction_state import OpenTransaction, Trans
 log = logging.getLogger(__name__)
 
 GRACE_S = 3.0
-"""After its time is over, before a partition asks: the coordinator ends what is overdue by itself, and tells."""
+"""Time after a transaction's timeout before the partition asks: the coordinator ends overdue ones by itself, and
+tells."""
 
 FIRST_ASKED_AFTER_S = 3.0
-"""An open transaction is asked about before its time is over, and again when it has been open for twice as long: what
+"""Time before an open transaction is first asked about, and again when it has been open for twice as long. One that
 began with its first events may have ended without the coordinator ever having heard of this partition."""
 
 ASK_AGAIN_S = 1.0
-"""Between questions about one transaction."""
+"""Time between questions about one overdue transaction."""
 
 
 class KnownOutcome(Protocol):
@@ -69,13 +70,13 @@ asked."""
 class Participant:
     def __init__(self, partition: str, machine: Callable[[], PartitionMachine], now_ms: Callable[[], int]) -> None:
         self.ask_outcome: AskOutcome | None = None
-        """The node's to set; until then nothing is asked."""
+        """Way to ask a coordinator; the node sets it, until then nothing is asked."""
         self._partition = partition
         self._machine = machine
         self._now_ms = now_ms
         self._overdue_at_s: dict[tuple[int, int], float] = {}  # by transaction, on the leader's own clock
         self._ask_at_s: dict[tuple[int, int], float] = {}
-        self._urgent: set[tuple[int, int]] = set()  # somebody waits for its end
+        self._urgent: set[tuple[int, int]] = set()  # a claim or a transaction waits for its end
         self._asking: dict[tuple[int, int], asyncio.Task[None]] = {}
 
     def not_leading(self) -> None:
@@ -89,7 +90,7 @@ class Participant:
     # ------------------------------------------------------------ questions
 
     async def ask(self, group: Proposer, question: TransactionQuestion) -> TransactionAnswer | Failed:
-        """On the leader. Repeating a question does no harm."""
+        """Answer as leader. Repeating a question does no harm."""
         match question:
             case WriteMarker():
                 answer = await propose(group, self._marker(question), "the partition")
@@ -132,17 +133,18 @@ class Participant:
     # ------------------------------------------------------------ what waits too long
 
     def claim_waits(self, key: str) -> None:
-        """A claim for a consumer group was put off, since a transaction that moves its position is being decided."""
+        """Note a claim for a consumer group that was put off, since a transaction that moves its position is being
+        decided."""
         deciding = self._machine().transactions.prepared_for(key)
         if deciding is not None:
             self._urgent.add(deciding.key)
 
     def stands_in_the_way(self, producer_id: int) -> None:
-        """Of the producer's next transaction, which cannot begin here yet."""
+        """Note that the producer's open transactions keep its next one from beginning here."""
         self._urgent |= {one.key for one in self._machine().transactions.open() if one.key[0] == producer_id}
 
     def check(self, group: Proposer, now_s: float) -> None:
-        """On the leader, every half second or so."""
+        """Ask about transactions that are due. The leader calls it every half second or so."""
         open_now = {one.key: one for one in self._machine().transactions.open()}
         if not open_now:
             if self._ask_at_s:
@@ -165,7 +167,8 @@ class Participant:
                 task.add_done_callback(partial(self._asked, key))
 
     def _first_asked_in_s(self, one: OpenTransaction) -> float:
-        """A new leader does not begin to count anew: with the one before it the client's node may have died."""
+        """Seconds until a transaction is first asked about. A new leader does not count from zero: the client's node
+        may have died with the earlier leader."""
         open_s = (self._now_ms() - one.begun_ms) / 1000
         return FIRST_ASKED_AFTER_S - min(max(0.0, open_s), FIRST_ASKED_AFTER_S)
 
@@ -197,4 +200,4 @@ class Participant:
 
 
 def _unheard(_: object) -> None:
-    """Nobody waits for it."""
+    """Ignore the outcome: no caller waits for it."""

@@ -1,5 +1,6 @@
-"""What a coordinator, a gateway or an operator asks of a partition about its transactions, and what it answers; the
-commands of `transaction_commands.py` are asked as well, stamped by the leader that proposes them."""
+"""Questions to a partition about its transactions, from a coordinator, a gateway or an operator, and their answers. The
+commands of `transaction_commands.py` are asked as well, stamped by the leader that proposes them.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ LIST_LIMIT = 1000
 
 
 class WriteMarker(msgspec.Struct, frozen=True, array_like=True, tag=26):
-    """The transaction is decided. `coordinator_epoch`: the term of the coordinator's leader that says so."""
+    """Write the marker of a decided transaction. `coordinator_epoch`: the term of the coordinator's leader that says
+    so."""
 
     producer_id: int
     epoch: int
@@ -19,11 +21,12 @@ class WriteMarker(msgspec.Struct, frozen=True, array_like=True, tag=26):
 
 
 class ListTransactions(msgspec.Struct, frozen=True, array_like=True, tag=27):
-    """Those that are open."""
+    """List the open transactions."""
 
 
 class OpenTransactionRow(msgspec.Struct, frozen=True, array_like=True):
-    """`open_ms`: for how long, by the log's clock and the leader's. `first_offset` -1: it has no event yet."""
+    """An open transaction. `open_ms`: for how long, by the log's clock and the leader's. `first_offset` -1: it has no
+    event yet."""
 
     producer_id: int
     epoch: int
@@ -37,7 +40,7 @@ class OpenTransactionRow(msgspec.Struct, frozen=True, array_like=True):
 
 
 class OpenTransactions(msgspec.Struct, frozen=True, array_like=True, tag=28):
-    """The oldest first."""
+    """Open transactions, the oldest first."""
 
     rows: list[OpenTransactionRow]
     stable_offset: int

@@ -1,4 +1,4 @@
-"""What may be said of a transaction in the log of a partition, except its end, which is a control batch.
+"""Commands about transactions in the log of a partition; the end of one is a control batch.
 
 The rules are in `transaction_state.py`; `timestamp_ms` is the leader's clock, as in a record batch.
 """
@@ -9,7 +9,7 @@ import msgspec
 
 
 class Begin(msgspec.Struct, frozen=True, array_like=True, tag=23):
-    """`coordinator`: the Raft group that decides. `timeout_ms`: how long it gives the transaction."""
+    """Begin a transaction here. `coordinator`: the Raft group that decides it. `timeout_ms`: the time that it gives."""
 
     producer_id: int
     epoch: int
@@ -19,8 +19,8 @@ class Begin(msgspec.Struct, frozen=True, array_like=True, tag=23):
 
 
 class StageOffset(msgspec.Struct, frozen=True, array_like=True, tag=24):
-    """When it commits, everything below `position` is done for the group: as `Commit` of `group_state.py` says.
-    `prepare`: and it is about to be committed, see `Prepare`."""
+    """Stage a group's position: at the commit everything below `position` is done, as by `Commit` of `group_state.py`.
+    `prepare`: the transaction is about to be committed, too, see `Prepare`."""
 
     producer_id: int
     epoch: int
@@ -32,7 +32,7 @@ class StageOffset(msgspec.Struct, frozen=True, array_like=True, tag=24):
 
 
 class Prepare(msgspec.Struct, frozen=True, array_like=True, tag=25):
-    """The coordinator wants to commit: may it, as far as this partition is concerned?"""
+    """Ask on behalf of the coordinator, which wants to commit, whether this partition permits it."""
 
     producer_id: int
     epoch: int
@@ -51,5 +51,5 @@ def encode_command(command: TransactionCommand) -> bytes:
 
 
 def decode_command(data: bytes) -> TransactionCommand:
-    """Raises msgspec.DecodeError."""
+    """Decode a command. Raises msgspec.DecodeError."""
     return _DECODER.decode(data)

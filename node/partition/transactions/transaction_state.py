@@ -1,12 +1,12 @@
-"""The transactions of one partition: what may be written under them, and what of it may be read.
+"""The transactions of one partition: which writes are allowed under them, and which of their events may be read.
 
-The problem: events of a transaction stand in the log before anybody knows whether they count; what comes late (a begin,
-an event, a marker, each delayed on a path of its own) must not find its way into the next transaction; and a consumer
-that was replaced must not move its group's position by a commit that was already under way. The rule never broken: what
-a committed reader sees is decided by applied entries alone, and never changes afterwards.
+The problem: events of a transaction are in the log before anybody knows whether they count; late arrivals (a begin, an
+event, a marker, each delayed on a path of its own) must not find their way into the next transaction; and a consumer
+that was replaced must not move its group's position by a commit that was already under way. The rule never broken:
+applied entries alone decide what a committed reader sees, and it never changes afterwards.
 
 A transaction is (producer id, epoch): its coordinator raises the epoch at each end, so the pair names one transaction
-for ever. A partition takes part from `Begin` on, which stands before its first event, most often right before it.
+for ever. A partition takes part from `Begin` on, which is before its first event, most often right before it.
 
 | arrives for (producer, epoch) | while                             | and is                                          |
 | --------------------------- | --------------------------------- | ----------------------------------------------- |
@@ -27,16 +27,16 @@ for ever. A partition takes part from `Begin` on, which stands before its first 
 |                             | it never began here               | done, and remembered: a late Begin is refused   |
 
 A claim for a consumer group that is granted dooms every transaction that has staged an offset of the group and is not
-prepared: the new owner starts where the group stands now, so what was staged must never count (KIP-447's hole). While
-one is prepared, the claim is refused for the moment.
+prepared: the new owner starts at the group's present position, so what was staged must never count (KIP-447's hole).
+While one is prepared, the claim is refused for the moment.
 
 The *last stable offset* is the first event of the oldest open transaction, or the end of the log. Committed readers see
-nothing from there on, and below it nothing that was aborted. It follows from what was applied; it never falls, since an
-event of a transaction that opens later stands later.
+nothing from there on, and below it nothing that was aborted. It follows from what was applied; it never falls, since
+the events of a transaction that opens later are later.
 
-Rejected: Kafka's implicit begin by any event (one that is delayed behind its marker opens a transaction that nobody
-ever ends; a begin that is delayed is known to be over, or asked about); and comparing coordinator epochs of markers
-(decisions are replicated before any marker leaves).
+Rejected: Kafka's implicit begin by any event (one that is delayed until after its marker opens a transaction that
+nobody ever ends; a begin that is delayed is known to be over, or asked about); and comparing coordinator epochs of
+markers (decisions are replicated before any marker leaves).
 """
 
 from __future__ import annotations
@@ -71,12 +71,12 @@ MAX_STAGED = 100
 """Consumer groups whose offsets one transaction moves in one partition. A program commits for the one it reads for."""
 
 MAX_ENDED = 10_000
-"""Producers whose last end is remembered. One that is forgotten may begin again by a message that was delayed since:
-then the partition asks the coordinator what became of it, and aborts."""
+"""Producers whose last end is remembered. One that is forgotten may begin again by a delayed message: then the
+partition asks the coordinator for its outcome, and aborts."""
 
 MAX_TIMEOUT_MS = 4 * 3600 * 1000
-"""The longest that a transaction may be open: as long as that, committed readers may have to wait. So much is for
-members of groups; coordinators give 15 minutes at most, as Kafka, to whoever is no member."""
+"""Longest timeout of a transaction: committed readers may have to wait so long. It is for members of groups;
+coordinators give others 15 minutes at most, as Kafka."""
 
 Code = Literal["ended", "undecided", "doomed", "unknown", "too-many", "invalid", "not-owner", "out-of-order"]
 
@@ -84,11 +84,11 @@ Code = Literal["ended", "undecided", "doomed", "unknown", "too-many", "invalid",
 
 
 class TransactionDone(msgspec.Struct, frozen=True, array_like=True, tag=21):
-    """It was done, now or by the same command before."""
+    """Success of a command, now or by the same one before."""
 
 
 class TransactionRefused(msgspec.Struct, frozen=True, array_like=True, tag=22):
-    """Nothing was done."""
+    """Refusal of a command: nothing was done."""
 
     code: Code
     detail: str
@@ -104,7 +104,7 @@ class StagedOffset(msgspec.Struct, array_like=True):
 
 
 class OpenTransaction(msgspec.Struct, array_like=True):
-    """Fields are only ever added at the end."""
+    """Row of an open transaction. Fields are only ever added at the end."""
 
     producer: Producer  # its numbers, and which of them were stored
     coordinator: int
@@ -130,7 +130,7 @@ class EndedProducer(msgspec.Struct, array_like=True):
 
 
 class TransactionsRow(msgspec.Struct, array_like=True):
-    """What a checkpoint holds. Fields are only ever added at the end."""
+    """Transactions of a partition in a checkpoint. Fields are only ever added at the end."""
 
     open: list[OpenTransaction] = []  # by the index of their begin
     ended: list[EndedProducer] = []  # the one that ended last comes last
@@ -139,7 +139,7 @@ class TransactionsRow(msgspec.Struct, array_like=True):
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What a marker did. `offsets`: those of consumer groups that count from now on."""
+    """Effect of a marker. `offsets`: those of consumer groups that count from now on."""
 
     offsets: tuple[StagedOffset, ...] = ()
 
@@ -154,7 +154,7 @@ class TransactionTable:
         self._aborted = AbortedRanges(row.aborted)
 
     def row(self) -> TransactionsRow:
-        """Equal on equal replicas."""
+        """The row for a checkpoint; equal on equal replicas."""
         return TransactionsRow(list(self._open.values()), list(self._ended.values()), self._aborted.rows())
 
     # ------------------------------------------------------------ what may be read
@@ -165,12 +165,12 @@ class TransactionTable:
         return next_offset if oldest is None else oldest.first_offset
 
     def is_aborted(self, transaction: tuple[int, int], offset: int) -> bool:
-        """Its event at `offset` never counts."""
+        """Tell whether the event of the transaction at `offset` was rolled back."""
         return self._aborted.contains(transaction[0], offset)
 
     @property
     def aborted(self) -> int:
-        """In how many ranges aborted transactions still have events in the log."""
+        """Number of ranges in which aborted transactions still have events in the log."""
         return len(self._aborted)
 
     @property
@@ -178,7 +178,7 @@ class TransactionTable:
         return bool(self._open)
 
     def open(self) -> list[OpenTransaction]:
-        """The oldest first."""
+        """Open transactions, the oldest first."""
         return list(self._open.values())
 
     def get(self, producer_id: int, epoch: int) -> OpenTransaction | None:
@@ -214,7 +214,7 @@ class TransactionTable:
     # ------------------------------------------------------------ events
 
     def judge(self, batch: RecordBatch) -> Known | TransactionRefused | ProducerRefusal:
-        """What becomes of a batch; changes nothing."""
+        """Judge a batch of a transaction, without changing anything."""
         head = batch.head
         found = self.get(head.producer_id, head.producer_epoch)
         if found is None:
@@ -229,7 +229,8 @@ class TransactionTable:
         return compare(producer, batch)
 
     def _no_room(self, found: OpenTransaction) -> TransactionRefused | None:
-        """For its first events, if they were rolled back. Who only moves positions here needs none."""
+        """The refusal of first events when a rollback would find no range for them. A transaction that only moves
+        positions here needs none."""
         if found.first_offset != NOTHING or self._aborted.has_room_for(found.producer.producer_id):
             return None
         return TransactionRefused(
@@ -239,7 +240,7 @@ class TransactionTable:
         )
 
     def accept(self, batch: RecordBatch, stored: StoredAt) -> None:
-        """A batch that was judged Known, and whose last records, one at least, stand there now."""
+        """Note a batch that was judged Known, and whose last records, at least one, are stored there now."""
         found = self._open[batch.head.producer_id]
         remember(found.producer, batch, stored, LEAST_EVENTS)
         if found.first_offset == NOTHING:
@@ -249,7 +250,7 @@ class TransactionTable:
     # ------------------------------------------------------------ offsets of consumer groups
 
     def stage(self, command: StageOffset) -> TransactionDone | TransactionRefused:
-        """The caller has looked that the claim is in force and the position lies in the log."""
+        """Stage an offset. The caller has checked that the claim is in force and the position lies in the log."""
         found = self.get(command.producer_id, command.epoch)
         if found is None:
             what = _name(command.producer_id, command.epoch)
@@ -285,7 +286,7 @@ class TransactionTable:
         return next((one for one in self._staging(key) if one.prepared), None)
 
     def doom(self, key: str, why: str) -> None:
-        """What the transactions that are not prepared have staged for the group must never count."""
+        """Doom the transactions that have staged an offset of the group and are not prepared: it must never count."""
         for one in self._staging(key):
             if not one.prepared:
                 one.doomed, one.staged = why, []
@@ -330,7 +331,7 @@ class TransactionTable:
     # ------------------------------------------------------------ forgetting
 
     def forget_below(self, start_offset: int) -> None:
-        """No event below is stored any more."""
+        """Drop the ranges of events that are not stored any more."""
         self._aborted.forget_below(start_offset)
 
 
