@@ -1,4 +1,4 @@
-"""What a coordinator says of a transaction that is over, or decided, to who asks about it (again)."""
+"""Answers about a transaction that is decided or over, to a repeated question."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from node.coordinator.transitions import TransactionState
 
 
 def goes_on(one: TransactionalId, last: LastEnd) -> bool:
-    """Whether the holder of the transaction before has the present one, too."""
+    """Tell whether the holder of the earlier transaction `last` also has the present one."""
     return last is one.last and last.how != "fenced" and not one.registered_since
 
 
 def was_passed_over(one: TransactionalId, pair: tuple[int, int]) -> bool:
-    """A registration came before anything of this transaction was known: epochs only rise, and the latest one that was
-    ended is before it. So it was never decided, and never will be."""
+    """Tell whether a registration came before anything of this transaction was known: epochs only rise, and the latest
+    one that was ended is before it. So it was never decided, and never will be."""
     last = None if one.last is None else (one.last.producer_id, one.last.epoch)
     return pair[0] == one.producer_id and pair < one.pair and (last is None or last < pair)
 
@@ -29,7 +29,7 @@ def registered(one: TransactionalId) -> Registered:
 
 
 def ended(one: TransactionalId) -> Declined:
-    """The present transaction is decided already."""
+    """The refusal of a command for a present transaction that is decided already."""
     if one.how == "fenced":
         return Declined("fenced", f"another holder wants {one.name!r}: the transaction is being aborted")
     last = LastEnd(one.producer_id, one.epoch, one.state is TransactionState.PREPARE_COMMIT, one.how)

@@ -1,4 +1,4 @@
-"""What the log of a coordinator can say, and what is answered.
+"""Commands in the log of a coordinator, and their answers.
 
 The rules are in `machine.py`. `timestamp_ms` is the clock of the leader that proposes; a transaction is (producer id,
 epoch) of a transactional id.
@@ -20,14 +20,14 @@ from node.coordinator.groups.commands import (
 )
 
 MAX_ID_CHARACTERS = 256
-"""Of a transactional id: it is written with each of its commands."""
+"""Characters of a transactional id: it is written with each of its commands."""
 
 MAX_HOLDER_CHARACTERS = 64
-"""The longest name that a holder of an id may draw."""
+"""Characters of the name that a holder of an id may draw."""
 
 
 class NodeStart(msgspec.Struct, frozen=True, array_like=True):
-    """A start of a node. `boot`: how many starts there were of the data of this incarnation."""
+    """Start of a node. `boot`: the number of starts on the data of this incarnation."""
 
     node: int
     incarnation: int
@@ -35,21 +35,21 @@ class NodeStart(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Register(msgspec.Struct, frozen=True, array_like=True, tag=51):
-    """Somebody wants to write under this transactional id, and nobody else is to from now on (Kafka's InitProducerId).
-    `holder`: drawn by who asks, once; asking again with it is no second registration, until the pair is used."""
+    """Register a holder of the transactional id; earlier ones are fenced (Kafka's InitProducerId). `holder`: a name
+    that the client draws once; repeating it is no second registration, until the pair is used."""
 
     transactional_id: str
     holder: str
     timeout_ms: int
     timestamp_ms: int = 0
-    lost: tuple[int, int] | None = None  # of the holder's transaction that ended without it: it asks for the next pair
-    succeeds: str = ""  # only if this holder, and nobody else, has had the id until now: it comes back as another
-    at: NodeStart | None = None  # whose transaction manager holds it; when that is gone, what it had open aborts
+    lost: tuple[int, int] | None = None  # the holder's transaction that ended without it: it asks for the next pair
+    succeeds: str = ""  # only if no other holder has had the id since this one: it comes back under a new name
+    at: NodeStart | None = None  # start of the node that holds the id; when that is gone, its open transactions abort
 
 
 class AddPartitions(msgspec.Struct, frozen=True, array_like=True, tag=52):
-    """The transaction is about to write to the partitions of these Raft groups, or to stage offsets there. The first
-    one begins it, and its time."""
+    """Add the partitions of these Raft groups, before the transaction writes there or stages offsets. The first command
+    begins the transaction, and its time."""
 
     transactional_id: str
     producer_id: int
@@ -59,7 +59,7 @@ class AddPartitions(msgspec.Struct, frozen=True, array_like=True, tag=52):
 
 
 class EndTransaction(msgspec.Struct, frozen=True, array_like=True, tag=53):
-    """Decide. What it finds decided it leaves so, and says."""
+    """Decide the transaction. Idempotent: an existing decision is returned unchanged."""
 
     transactional_id: str
     producer_id: int
@@ -70,7 +70,7 @@ class EndTransaction(msgspec.Struct, frozen=True, array_like=True, tag=53):
 
 
 class Complete(msgspec.Struct, frozen=True, array_like=True, tag=54):
-    """Every partition of the transaction has its marker."""
+    """Note that every partition of the transaction has its marker."""
 
     transactional_id: str
     producer_id: int
@@ -79,8 +79,8 @@ class Complete(msgspec.Struct, frozen=True, array_like=True, tag=54):
 
 
 class Expire(msgspec.Struct, frozen=True, array_like=True, tag=55):
-    """Time has passed: the transaction, if it is still open and its time is over, aborts. `gone`: so it does, whatever
-    its time, if it is held at this start of a node, which a majority takes for gone."""
+    """Abort the transaction if it is still open and its time is over. `gone`: abort it whatever its time, if it is held
+    at this start of a node, which a majority takes for gone."""
 
     transactional_id: str
     producer_id: int
@@ -90,8 +90,8 @@ class Expire(msgspec.Struct, frozen=True, array_like=True, tag=55):
 
 
 class FenceTransaction(msgspec.Struct, frozen=True, array_like=True, tag=60):
-    """A partition has waited for the end of this transaction for longer than its time, or the start of a node that it
-    is held at is `gone`, and nothing has begun it here: it is over, before it begins late."""
+    """End a transaction that has not begun here, before it begins late: a partition has waited for its end for longer
+    than its time, or the start of the node that holds it is `gone`."""
 
     transactional_id: str
     producer_id: int
@@ -101,7 +101,7 @@ class FenceTransaction(msgspec.Struct, frozen=True, array_like=True, tag=60):
 
 
 class ForgetIdle(msgspec.Struct, frozen=True, array_like=True, tag=56):
-    """Time has passed: ids that were idle too long are forgotten."""
+    """Forget the ids that were idle too long."""
 
     timestamp_ms: int = 0
 
@@ -111,12 +111,13 @@ Command = Register | AddPartitions | EndTransaction | Complete | Expire | FenceT
 # ---------------------------------------------------------------- answers
 
 How = Literal["client", "timeout", "fenced", "operator", "lease", "group", "node"]
-"""Why a transaction ended: its client said so, its time was over, another holder came, an operator ended it, or its
-client's node was gone; of a member of a group also: its client fell silent, or the group was committed without it."""
+"""Reason why a transaction ended: its client said so, its time was over, another holder came, an operator ended it,
+or its client's node was gone; for a member of a group also: its client fell silent, or the group was committed
+without it."""
 
 
 class LastEnd(msgspec.Struct, frozen=True, array_like=True):
-    """How the transaction before the present one ended."""
+    """End of the transaction before the present one."""
 
     producer_id: int
     epoch: int
@@ -125,7 +126,7 @@ class LastEnd(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Registered(msgspec.Struct, frozen=True, array_like=True, tag=61):
-    """The next transaction of the id is (`producer_id`, `epoch`)."""
+    """Grant of the pair (`producer_id`, `epoch`) for the id's next transaction."""
 
     producer_id: int
     epoch: int
@@ -134,14 +135,15 @@ class Registered(msgspec.Struct, frozen=True, array_like=True, tag=61):
 
 
 class Added(msgspec.Struct, frozen=True, array_like=True, tag=62):
-    """The transaction may begin there. `timeout_ms`: what it has, from its first partition on."""
+    """Success of `AddPartitions`: the transaction may begin there. `timeout_ms`: its time, from its first partition
+    on."""
 
     timeout_ms: int
 
 
 class Decided(msgspec.Struct, frozen=True, array_like=True, tag=63):
-    """Nothing changes it any more. `complete`: every partition has its marker, and (`producer_id`, `epoch`) is the next
-    transaction; to who is not the holder any more it is the one that is over."""
+    """Final decision of a transaction. `complete`: every partition has its marker, and (`producer_id`, `epoch`) is the
+    next transaction. An earlier holder gets its own pair again, which is over."""
 
     committed: bool
     complete: bool
@@ -156,7 +158,7 @@ Code = Literal[
     "unknown-id",  # the coordinator does not know the id (any more), or not this transaction of it
     "ended",  # the transaction has ended another way, or cannot take part in anything any more
     "expired",  # it was aborted, since its time was over
-    "forgotten",  # it has ended, long ago, and nobody knows how
+    "forgotten",  # it has ended long ago, and its outcome is not known any more
     "invalid",
     "too-many",
     "in-use",  # of a writer of groups: it has a batch open
@@ -166,7 +168,7 @@ Code = Literal[
 
 
 class Declined(msgspec.Struct, frozen=True, array_like=True, tag=64):
-    """Nothing was done."""
+    """Refusal of a command: nothing was done."""
 
     code: Code
     detail: str
@@ -193,10 +195,10 @@ def encode(command: Command) -> bytes:
 
 
 def decode(data: bytes) -> Command:
-    """Raises msgspec.DecodeError, a ValueError."""
+    """Decode a command. Raises msgspec.DecodeError, a ValueError."""
     return _DECODER.decode(data)
 
 
 def stamped(command: Command, now_ms: int) -> Command:
-    """With the clock of the leader that proposes it."""
+    """The command with the clock of the leader that proposes it."""
     return msgspec.structs.replace(command, timestamp_ms=now_ms)

@@ -1,7 +1,7 @@
 """Transactions that a coordinator's leader ends by itself: their time is over, or their node is gone.
 
-The rules: each ends by a replicated command of its own, and what that finds decided stays so. A node that dies may
-leave thousands behind: so many at a time are proposed as a turn can bear, the next when those are done.
+The rules: each ends by a replicated command of its own, and an earlier decision stays. A node that dies may leave
+thousands behind: as many at a time are proposed as a turn can bear, the next when those are done.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from node.partition.raft_group import GroupLike
 log = logging.getLogger(__name__)
 
 AT_ONCE = 200
-"""Commands of 50 bytes, and as many markers for each partition: some ten milliseconds of the loop."""
+"""Ends proposed at a time: commands of 50 bytes, and as many markers for each partition: some ten milliseconds of the
+loop."""
 
 
 class ExpiringLeader(Protocol):
@@ -45,7 +46,7 @@ class Expiry:
         self._ending: asyncio.Task[None] | None = None
 
     def tick(self) -> None:
-        """On the leader, about twice a second."""
+        """End what is over. The leader calls it about twice a second."""
         if self._ending is None and self._machine.ongoing():
             self._ending = asyncio.ensure_future(self._end_all())
             self._ending.add_done_callback(self._ended)
@@ -69,7 +70,7 @@ class Expiry:
             await self._end(ongoing, start, f"node {start.node}, where it is held, is gone")
 
     async def _end(self, found: list[TransactionalId], gone: NodeStart | None, why: str) -> None:
-        """Proposes now what it can, and leaves the rest to a later tick."""
+        """Propose now what can be proposed, and leave the rest to a later tick."""
         due = [(one.name, one.pair) for one in found]
         for first in range(0, len(due), AT_ONCE):
             some = due[first : first + AT_ONCE]

@@ -1,11 +1,11 @@
-"""Which starts of nodes are gone, so that nobody goes on with the transactions that are open there.
+"""Finds the starts of nodes that are gone, so that their open transactions can be aborted.
 
-The problem: committed readers wait for what a dead node has left open, and a node that is only slow must not lose what
-its clients are doing. The rules:
+The problem: committed readers wait for transactions that a dead node has left open, and a node that is only slow must
+not lose what its clients are doing. The rules:
  - a start is gone when a later one of its node is registered, or another directory took its place; or when this leader
    and a majority of the coordinator's members have been out of touch with the node for a while;
- - that only makes the leader propose: what aborts is decided where the command is applied, and the holder, if it lives
-   after all, finds its pair over and is told so;
+ - that only makes the leader propose: applying the command decides what aborts, and a holder that is alive after all
+   finds its pair over and is told so;
  - time in which a node has just started, or stood still itself, says nothing about the others (`streams/contact.py`).
 
 Rejected: leases that each node renews at each coordinator. The heartbeats of the streams between nodes say the same.
@@ -23,15 +23,15 @@ from node.coordinator.queries import AskLost, Lost
 from node.partition.raft_group import GroupLike
 
 GONE_AFTER_S = 1.5
-"""Out of touch. A process that was killed is missed at once, one that stands still after 0.8 s of silence: so it may do
-that for two seconds."""
+"""Seconds out of touch after which a node is gone. A killed process is missed at once, one that stands still after 0.8
+s of silence: so it may do that for two seconds."""
 
 MISSED_AFTER_S = 1.0
-"""The same, for a member that is asked: longer than it takes to dial a stream anew, and what a node that is dead has
-been missed for everywhere when its coordinator's leader asks."""
+"""Seconds out of touch for a member that is asked: longer than it takes to dial a stream again, and no longer than a
+dead node has been missed everywhere when its coordinator's leader asks."""
 
 ANSWER_WITHIN_S = 0.5
-"""The other members have so long to answer. The next tick asks the silent ones again."""
+"""Time for the other members to answer. The next tick asks the silent ones again."""
 
 
 class Sightings(Protocol):
@@ -41,7 +41,7 @@ class Sightings(Protocol):
     def node_id(self) -> int: ...
 
     def is_succeeded(self, start: NodeStart) -> bool:
-        """A later start of the node is registered, or other data of it."""
+        """Tell whether a later start of the node, or other data of it, is registered."""
         ...
 
     def lost_s(self, node: int) -> float:
@@ -49,7 +49,7 @@ class Sightings(Protocol):
         ...
 
     async def ask_member(self, member: int, group: int, question: Any) -> Any:
-        """Its replica's answer, or Failed."""
+        """Ask the replica of another member. Returns its answer, or Failed."""
         ...
 
 
@@ -63,11 +63,11 @@ class GoneNodes:
         return Lost(self._sightings.lost_s(question.node) >= MISSED_AFTER_S)
 
     def is_lost(self, node: int) -> bool:
-        """To this node, at the moment."""
+        """Tell whether this node is out of touch with that one now."""
         return self._sightings.lost_s(node) > 0.0
 
     async def among(self, starts: Collection[NodeStart], group: GroupLike) -> set[NodeStart]:
-        """Those that are gone."""
+        """Return the starts that are gone."""
         gone = {start for start in starts if self._sightings.is_succeeded(start)}
         lost = sorted({start.node for start in starts if self._sightings.lost_s(start.node) >= GONE_AFTER_S})
         agreed = await asyncio.gather(*(self._is_agreed(node, group) for node in lost))
@@ -75,14 +75,14 @@ class GoneNodes:
         return gone | {start for start in starts if start.node in silent}
 
     async def _is_agreed(self, node: int, group: GroupLike) -> bool:
-        """Asks the members, once for all callers of that moment."""
+        """Ask the members, once for all callers of that moment."""
         if node not in self._asking:
             asking = self._asking[node] = asyncio.ensure_future(self._ask_members(node, group))
             asking.add_done_callback(lambda _: self._asking.pop(node))
         return await asyncio.shield(self._asking[node])
 
     async def _ask_members(self, node: int, group: GroupLike) -> bool:
-        """A majority of the group's members is out of touch with the node."""
+        """Tell whether a majority of the group's members is out of touch with the node."""
         others = [member for member in group.members if member not in (node, self._sightings.node_id)]
         asked = [member for member in others if not self.is_lost(member)]
         agreeing = 1 + sum(await asyncio.gather(*(self._agrees(member, node) for member in asked)))

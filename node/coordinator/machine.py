@@ -20,8 +20,8 @@ themselves; all of them must agree on what was decided. The rules never broken:
 | FenceTransaction          | aborted; the next epoch   | `ended`                      | `ended`                    |
 
 All with the present pair; with the pair before, EndTransaction hears how that one ended (a lost answer), and everything
-else is `fenced`, or `ended` if nobody else has come since. The pair to go on with is for the holder alone: who was
-succeeded, or is about to be, hears its own pair again, which is over.
+else is `fenced`, or `ended` if no other holder has come since. The pair to go on with is for the holder alone: a holder
+that was succeeded, or is about to be, hears its own pair again, which is over.
 
 A producer id is the number of the coordinator's group and a count: no other coordinator gives it out, since group
 numbers are never used again. When the epochs of one are used up, the id goes on with a new one.
@@ -66,31 +66,32 @@ from node.coordinator.transitions import DECIDED, IDLE, TransactionState, check
 from node.partition.machine import WrongCheckpoint
 
 MAX_TIMEOUT_MS = 15 * 60 * 1000
-"""The longest that a transaction may ask for: so long, committed readers may have to wait for it (Kafka's default)."""
+"""Longest timeout of a transaction: committed readers may have to wait so long (Kafka's default)."""
 
 MAX_IDS = 100_000
 """Transactional ids that one coordinator knows, about 150 bytes each in every checkpoint."""
 
 MAX_PARTITIONS = 4096
-"""Of one transaction: each gets a marker."""
+"""Partitions of one transaction: each gets a marker."""
 
 FORGET_MS = 7 * 24 * 3600 * 1000
-"""An id that was idle so long is forgotten, in lived time (Kafka's default)."""
+"""Time after which an idle id is forgotten, in lived time (Kafka's default)."""
 
 EPOCHS = 32767
-"""Of one producer id: 0 to 32766. The highest that fits, 32767, is never given to a client, as in Kafka."""
+"""Epochs of one producer id: 0 to 32766. The highest that fits, 32767, is never given to a client, as in Kafka."""
 
 LONGEST_STEP_MS = 60_000
-"""What passes from one entry to the next at most, whatever their clocks say: a leap of a leader's clock takes a minute
-from a transaction, not days, and forgets nothing. A leader with open transactions proposes an entry more often."""
+"""Longest step of lived time from one entry to the next, whatever their clocks say: a leap of a leader's clock takes
+a minute from a transaction, not days, and forgets nothing. A leader with open transactions proposes an entry more
+often."""
 
 MAX_GROUP = (1 << 31) - 1
-"""So that a producer id fits 63 bits."""
+"""Highest group number with which a producer id fits 63 bits."""
 
 
 class CoordinatorMachine:
     def __init__(self, group: int, *, epochs: int = EPOCHS) -> None:
-        """`group`: the Raft group of this coordinator. `epochs`: of one producer id; less in tests."""
+        """`group`: the Raft group of this coordinator. `epochs`: those of one producer id; less in tests."""
         assert 0 < group <= MAX_GROUP
         self._group = group
         self._epochs = epochs
@@ -122,20 +123,20 @@ class CoordinatorMachine:
         return len(self._ids)
 
     def decided(self) -> list[TransactionalId]:
-        """Those whose markers are under way."""
+        """Transactions whose markers are under way."""
         return [one for one in self._under_way.values() if one.state in DECIDED]
 
     def ongoing(self) -> list[TransactionalId]:
         return [one for one in self._under_way.values() if one.state is TransactionState.ONGOING]
 
     def overdue(self, now_ms: int) -> list[TransactionalId]:
-        """By the clock of the leader: what an `Expire` that is proposed now would end. The time of a member of a group
+        """Transactions that an `Expire` proposed now would end, by the leader's clock. The time of a member of a group
         is that of the group."""
         lived_ms = self.lived_ms(now_ms)
         return [one for one in self.ongoing() if one.deadline_ms <= lived_ms and not one.writer]
 
     def lived_ms(self, now_ms: int) -> int:
-        """What it would be if an entry were applied now."""
+        """Lived time if an entry were applied now."""
         return self.state.lived_ms + self._step(now_ms)
 
     def _step(self, time_ms: int) -> int:
@@ -148,11 +149,11 @@ class CoordinatorMachine:
         return one if begins else None
 
     def following(self, pair: tuple[int, int]) -> tuple[int, int] | None:
-        """What the holder of this pair, which is decided, goes on with; None: a producer id that is not drawn yet."""
+        """The next pair for the holder of this decided one; None: it has a producer id that is not drawn yet."""
         return (pair[0], pair[1] + 1) if pair[1] + 1 < self._epochs else None
 
     def completed(self, name: str, pair: tuple[int, int]) -> Decided | None:
-        """What is known now of a transaction that was decided before, if every partition has its marker."""
+        """The answer about a decided transaction of which every partition has its marker; None: it is not complete."""
         one = self._ids.get(name)
         last = None if one is None else one.last
         if one is None or last is None or (last.producer_id, last.epoch) != pair:
@@ -160,11 +161,11 @@ class CoordinatorMachine:
         return completed(one, last)
 
     def outcome(self, producer_id: int, epoch: int) -> bool | None:
-        """What became of a transaction, for a partition that waits for its marker: True: it commits. False: it aborts,
-        or it is over, and each partition of it has its marker: one that waits all the same has forgotten the end, and
-        what it has open came again, or it was never told here of that partition, and then nothing there was committed.
-        None: it is not decided, or is the next one of an id: of that its holder may have been told, and a partition
-        may have begun it while the coordinator's note is on its way (`FenceTransaction`)."""
+        """Outcome of a transaction, for a partition that waits for its marker. True: it commits. False: it aborts, or
+        it is over and each of its partitions has its marker. A partition that still waits has then forgotten the end,
+        and a late message began it again; or the coordinator never heard of that partition, and nothing there was
+        committed. None: it is not decided, or is the next one of an id: its holder may have been told of it, and a
+        partition may have begun it while the coordinator's note is on its way (`FenceTransaction`)."""
         one = self._by_producer.get(producer_id)
         if one is None:
             return False
@@ -177,7 +178,7 @@ class CoordinatorMachine:
     # ------------------------------------------------------------ apply
 
     def apply(self, index: int, data: bytes) -> Result:
-        """Nothing is raised out of it but an illegal transition, which is a defect, and stops the group."""
+        """Apply an entry. It raises nothing but an illegal transition, which is a defect, and stops the group."""
         assert index > self.state.applied_index, f"entry {index} came after entry {self.state.applied_index}"
         self.state.applied_index = index
         try:
@@ -277,8 +278,8 @@ class CoordinatorMachine:
         return Decided(command.commit, False, found.how, *found.pair)
 
     def _end_empty(self, one: TransactionalId, *, commit: bool, how: How) -> Result:
-        """No partition is known: there is nobody to tell. The pair is over all the same, or this request, if it comes
-        again, would end the next transaction."""
+        """End a transaction without partitions: there are no markers to send. Its pair is over all the same; else this
+        request, repeated, would end the next transaction."""
         one.last = LastEnd(one.producer_id, one.epoch, commit, how)
         one.registered_since = False
         one.state = check(one.state, TransactionState.EMPTY)
@@ -287,7 +288,7 @@ class CoordinatorMachine:
         return Decided(commit, True, how, *one.pair)
 
     def _repeated(self, one: TransactionalId, last: LastEnd, command: EndTransaction) -> Result:
-        """Of a transaction that is over: who asks has not heard the answer."""
+        """Answer a repeated end of a transaction that is over."""
         if last.committed == command.commit:
             return completed(one, last)
         if last.how == "fenced":
@@ -295,7 +296,7 @@ class CoordinatorMachine:
         return over(one.name, last)
 
     def _end_by_itself(self, command: EndTransaction) -> Result:
-        """A member of a group: it may give up, and everything else is for the group to say."""
+        """End a member's transaction: it may only abort; the rest is for the group to decide."""
         if command.commit:
             return Declined("invalid", f"{command.transactional_id!r} is a member of a group: that commits it, or not")
         how: How = "operator" if command.by_operator else "client"
@@ -358,12 +359,12 @@ class CoordinatorMachine:
 
     @property
     def now_ms(self) -> int:
-        """In lived time, as the entry says that is being applied."""
+        """Lived time of the entry that is being applied."""
         return self.state.lived_ms
 
     def make_member(self, writer: str, holder: str, timeout_ms: int) -> tuple[int, int] | None:
-        """A transaction of a group's member; None: there are too many ids. Its producer id is used again, with the next
-        epoch, when it is over: partitions remember every producer that they have seen, for a while."""
+        """Make a transaction of a group's member; None: there are too many ids. Its producer id is used again, with the
+        next epoch, when it is over: partitions remember every producer that they have seen, for a while."""
         if len(self._ids) >= MAX_IDS:
             return None
         pair = self.state.spare.pop() if self.state.spare else (self._new_producer(), 0)
@@ -373,18 +374,18 @@ class CoordinatorMachine:
         return pair
 
     def end_member(self, member: str, *, commit: bool, how: How) -> bool:
-        """Decides its transaction, if that is not done. Whether markers of it are under way."""
+        """Decide the member's transaction, if it is not decided. Returns whether its markers are under way."""
         one = self._ids.get(member_name(member))
         if one is None:
             return False
         if one.state is TransactionState.ONGOING:
             self._decide(one, commit=commit, how=how)
         if one.state not in DECIDED:
-            self._drop(one)  # it has written nothing: there is nobody to tell
+            self._drop(one)  # it has written nothing: no partition needs a marker
         return one.state in DECIDED
 
     def _drop(self, one: TransactionalId) -> None:
-        """A member has one transaction."""
+        """Drop a member's id: it has one transaction only."""
         del self._ids[one.name], self._by_producer[one.producer_id]
         self._under_way.pop(one.name, None)
         if one.epoch + 1 < self._epochs:
@@ -395,7 +396,7 @@ class CoordinatorMachine:
     def _present(
         self, command: AddPartitions | EndTransaction | Expire | FenceTransaction
     ) -> TransactionalId | Declined:
-        """The id, if the command speaks of its present transaction."""
+        """The id, if the command names its present transaction."""
         one = self._ids.get(command.transactional_id)
         if one is None and command.transactional_id.startswith(MEMBER_PREFIX):
             return Declined("fenced", f"{command.transactional_id!r} is over: its lease ended, or its group is closed")
@@ -424,7 +425,7 @@ class CoordinatorMachine:
             self._by_producer[one.producer_id] = one
 
     def _new_producer(self) -> int:
-        """Serials start at 1, so that no producer id is a multiple of SERIALS: those are easy to mistake."""
+        """Draw a producer id. Serials start at 1, so that none is a multiple of SERIALS: those are easy to mistake."""
         self.state.serial += 1
         assert self.state.serial < SERIALS, "a coordinator has given out all of its producer ids"
         return self._group * SERIALS + self.state.serial
@@ -432,7 +433,7 @@ class CoordinatorMachine:
     # ------------------------------------------------------------ checkpoint
 
     def checkpoint(self) -> bytes:
-        """Equal bytes mean equal replicas."""
+        """Encode the state. Equal bytes mean equal replicas."""
         ids = [self._ids[name] for name in sorted(self._ids)]
         return msgspec.msgpack.encode(msgspec.structs.replace(self.state, ids=ids, writers=self.writers.rows()))
 
@@ -458,7 +459,7 @@ class CoordinatorMachine:
 
 
 def _has_lost(one: TransactionalId, pair: tuple[int, int] | None) -> bool:
-    """The holder's present transaction is this one, or its last, and it has been told no pair since."""
+    """Tell whether the pair is the holder's present transaction, or its last, with no pair told since."""
     last = one.last
     over = last is not None and (last.producer_id, last.epoch) == pair and one.state in IDLE
     return one.pair == pair or over

@@ -2,9 +2,8 @@
 
 The problem: a partition may be without a leader for long, or be deleted, while others of the same transaction are
 there; none may be forgotten, and a transaction of a thousand partitions must not be a thousand questions at once. The
-rules: a partition is done when its leader has said so, or when the cluster says that it was deleted; whatever else
-comes is tried again, without end; and when this node stops leading the coordinator, it stops sending, since its term is
-over.
+rules: a partition is done when its leader has said so, or when the cluster says that it was deleted; any other answer
+is tried again, without end; and when this node stops leading the coordinator, it stops sending, since its term is over.
 
 Rejected: remembering in the coordinator's log which partitions are done. A marker that comes again does no harm, and
 those of a transaction that is complete are never asked for.
@@ -28,7 +27,7 @@ log = logging.getLogger(__name__)
 
 FIRST_DELAY_S = 0.05
 LONGEST_DELAY_S = 1.0
-"""Between attempts at one partition, doubled from the first to the longest: elections take less than that."""
+"""Delay between attempts at one partition, doubled from the first to the longest: elections take less than that."""
 
 AT_ONCE = 64
 """Markers of one transaction under way at a time."""
@@ -45,8 +44,8 @@ class MarkerSender:
         ask: AskGroup,
         complete: Callable[[str, tuple[int, int]], None],
     ) -> None:
-        """`what`: the coordinator, for people. `complete` is called when all partitions of a transaction are done, and
-        again when the coordinator still has it as decided then."""
+        """The log calls the coordinator `what`. `complete` is called when all partitions of a transaction are done,
+        and again when the coordinator still has it as decided then."""
         self._what = what
         self._get = get
         self._ask = ask
@@ -54,7 +53,7 @@ class MarkerSender:
         self._sending: dict[tuple[int, int], asyncio.Task[None]] = {}
 
     def send(self, name: str, term: int) -> None:
-        """The transactional id is decided: see to its markers, if nobody does yet. May be called inside a turn."""
+        """Send the markers of a decided transactional id, if they are not under way. May be called inside a turn."""
         one = self._get(name)
         if one is None or one.state not in DECIDED or one.pair in self._sending:
             return
@@ -65,7 +64,7 @@ class MarkerSender:
         task.add_done_callback(lambda done: self._sent(pair, done))
 
     def stop(self) -> None:
-        """This node does not lead any more."""
+        """Stop sending: this node does not lead any more."""
         sending, self._sending = self._sending, {}
         for task in sending.values():
             task.cancel()

@@ -1,5 +1,6 @@
-"""What is asked of a transaction coordinator's leader, and what it answers. Plain data that crosses a network
-unchanged; the commands among the questions are stamped with the time by the leader that proposes them."""
+"""Questions to a transaction coordinator's leader, and their answers. Plain data that crosses a network unchanged; the
+leader that proposes a command stamps it with the time.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +25,8 @@ LIST_LIMIT = 500
 
 
 class AskOutcome(msgspec.Struct, frozen=True, array_like=True, tag=57):
-    """A partition asks what became of a transaction whose marker does not come. `overdue`: its time is over there, so
-    if it has not begun at its coordinator, it never may."""
+    """Ask for a partition about the outcome of a transaction whose marker does not come. `overdue`: its time is over
+    there, so if it has not begun at its coordinator, it never may."""
 
     producer_id: int
     epoch: int
@@ -33,8 +34,8 @@ class AskOutcome(msgspec.Struct, frozen=True, array_like=True, tag=57):
 
 
 class TransactionOutcome(msgspec.Struct, frozen=True, array_like=True, tag=66):
-    """None: it is not decided. `coordinator_epoch`: the term of the leader that says so. `soon`: ask again soon, since
-    the node that it is held at is not heard now, and may be gone."""
+    """Outcome of a transaction; None: it is not decided. `coordinator_epoch`: the term of the leader that says so.
+    `soon`: ask again soon, since the node that holds it is not heard now, and may be gone."""
 
     committed: bool | None
     coordinator_epoch: int
@@ -42,20 +43,20 @@ class TransactionOutcome(msgspec.Struct, frozen=True, array_like=True, tag=66):
 
 
 class AskLost(msgspec.Struct, frozen=True, array_like=True, tag=88):
-    """A leader asks another member of its group, whether it leads or not: has it been out of touch with this node for a
-    while, too?"""
+    """Ask another member of the group, leader or not, whether it has been out of touch with this node for a while,
+    too."""
 
     node: int
 
 
 class Lost(msgspec.Struct, frozen=True, array_like=True, tag=89):
-    """`is_lost`: yes."""
+    """Answer to `AskLost`."""
 
     is_lost: bool
 
 
 class DecideTransaction(msgspec.Struct, frozen=True, array_like=True, tag=69):
-    """As EndTransaction, which is what becomes of it, and answered as soon as it is decided."""
+    """End a transaction as `EndTransaction`, which it becomes, and answer as soon as it is decided."""
 
     transactional_id: str
     producer_id: int
@@ -64,8 +65,9 @@ class DecideTransaction(msgspec.Struct, frozen=True, array_like=True, tag=69):
 
 
 class NoteAndEnd(msgspec.Struct, frozen=True, array_like=True, tag=70):
-    """AddPartitions and EndTransaction, which is what becomes of it: two entries, one behind the other, in one round of
-    replication. `decide`: answered as DecideTransaction is. Who does not know the question has done nothing."""
+    """Add partitions and end the transaction, as `AddPartitions` and `EndTransaction`: two adjacent entries in one
+    round of replication. `decide`: answered as `DecideTransaction` is. A node that does not know the question has done
+    nothing."""
 
     transactional_id: str
     producer_id: int
@@ -76,8 +78,8 @@ class NoteAndEnd(msgspec.Struct, frozen=True, array_like=True, tag=70):
 
 
 class AwaitEnd(msgspec.Struct, frozen=True, array_like=True, tag=68):
-    """The holder of a decided transaction waits for its markers, which are the way to its next one. The answer is
-    `Decided`; if that is not complete, it took too long: ask again."""
+    """Wait for the markers of a decided transaction; its holder needs them for its next one. The answer is `Decided`;
+    if that is not complete, it took too long: ask again."""
 
     transactional_id: str
     producer_id: int
@@ -85,7 +87,7 @@ class AwaitEnd(msgspec.Struct, frozen=True, array_like=True, tag=68):
 
 
 class ListIds(msgspec.Struct, frozen=True, array_like=True, tag=58):
-    """`name`: this one only; "": those behind `after`, by name."""
+    """List ids. `name`: this one only; "": those after `after`, by name."""
 
     name: str = ""
     after: str = ""
@@ -93,7 +95,8 @@ class ListIds(msgspec.Struct, frozen=True, array_like=True, tag=58):
 
 
 class IdRow(msgspec.Struct, frozen=True, array_like=True):
-    """`open_ms` -1: no transaction is under way. `groups`: Raft groups of the partitions that take part."""
+    """Row of an id. `open_ms` -1: no transaction is under way. `groups`: Raft groups of the partitions that take
+    part."""
 
     name: str
     state: str
@@ -110,7 +113,7 @@ class IdList(msgspec.Struct, frozen=True, array_like=True, tag=67):
 
 
 class Abort(msgspec.Struct, frozen=True, array_like=True, tag=59):
-    """An operator ends the transaction that the id has open."""
+    """Abort the id's open transaction, for an operator."""
 
     transactional_id: str
 

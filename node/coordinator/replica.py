@@ -1,11 +1,11 @@
 """A transaction coordinator on this node: the Raft state machine, and what its leader answers and does.
 
-The problem: a decision is worth nothing until every partition has its marker, and whoever decided may die in between.
-The rules: nothing is told that was not applied; markers leave only after the decision was, from whoever leads then, and
-again from each next leader until all partitions have confirmed theirs; what expires, expires by a replicated command
-that the leader proposes.
+The problem: a decision is worth nothing until every partition has its marker, and the leader that decided may die in
+between. The rules: every answer was applied before; markers leave only after the decision was applied, from the present
+leader, and again from each next one until all partitions have confirmed theirs; ids and transactions expire by a
+replicated command that the leader proposes.
 
-A coordinator keeps nothing but its state: its log is cut behind the checkpoint like that of the metadata group.
+A coordinator keeps nothing but its state: its log is cut below the checkpoint like that of the metadata group.
 """
 
 from __future__ import annotations
@@ -61,32 +61,32 @@ from node.partition.raft_group import GroupLike, confirm_leadership, propose
 log = logging.getLogger(__name__)
 
 KEPT_ENTRIES = 1000
-"""Of the log, at least, and twice as many at most while all nodes are there: 200 KiB. Whoever was away for longer is
-given the state."""
+"""Entries of the log that are kept at least, and twice as many at most while all nodes are there: 200 KiB. A replica
+that was away for longer is sent the state."""
 
 COMPLETE_WAIT_S = 2.0
-"""Who waits for the markers of a transaction hears after so long that they are not everywhere, when a partition is
-down, and asks again."""
+"""Time that a client waits for the markers of a transaction. When a partition is down, it hears that they are not
+everywhere, and asks again."""
 
 QUIET_S = 60.0
-"""While ids are known, the leader proposes an entry at least so often: what expires goes by the time between entries,
-of which a minute counts (`machine.LONGEST_STEP_MS`)."""
+"""Longest time without an entry while ids are known: expiry goes by the time between entries, of which a minute counts
+(`machine.LONGEST_STEP_MS`)."""
 
 QUIET_WHILE_OPEN_S = 10.0
-"""The same while a transaction is open."""
+"""Longest time without an entry while a transaction is open."""
 
 
 _STEPS = {Register: "register", AddPartitions: "add", EndTransaction: "end"}
-"""For crash points."""
+"""Steps of the commands, as names of crash points."""
 
 
 class CoordinatorReplica:
-    """`cluster.raft.StateMachine` of one coordinator. `on_role_change` is the node's to set."""
+    """`cluster.raft.StateMachine` of one coordinator. The node sets `on_role_change`."""
 
     def __init__(
         self, name: str, group_id: int, now_ms: Callable[[], int], ask: AskGroup, sightings: Sightings
     ) -> None:
-        """`ask`: how the leaders of partitions are asked, by Raft group. `sightings`: of the other nodes."""
+        """`ask`: asks the leader of a partition, by Raft group. `sightings`: the other nodes, as this one sees them."""
         self.name = name
         self.group_id = group_id
         self.on_role_change: Callable[[CoordinatorReplica], None] | None = None
@@ -95,11 +95,11 @@ class CoordinatorReplica:
         self._group: GroupLike | None = None
         self._closed: Failed | None = None
         self._markers = MarkerSender(self.what, self._machine.get, ask, self._complete)
-        self._marked: Waiters[tuple[int, int]] = Waiters()  # for the markers of a transaction to be everywhere
-        self._completed: Waiters[tuple[int, int]] = Waiters()  # and for that to be replicated
+        self._marked: Waiters[tuple[int, int]] = Waiters()  # until the markers of a transaction are everywhere
+        self._completed: Waiters[tuple[int, int]] = Waiters()  # until that is replicated
         self._desk = GroupDesk(self, self._machine, now_ms, self._confirm)
-        self._ripe: dict[tuple[int, int], str] = {}  # pairs whose markers are everywhere, and the names of their ids
-        self._completing: set[tuple[int, int]] = set()  # of those: the entry that says so is proposed
+        self._ripe: dict[tuple[int, int], str] = {}  # pairs whose markers are everywhere -> the names of their ids
+        self._completing: set[tuple[int, int]] = set()  # pairs whose `Complete` is proposed
         self._quiet_since_s: float | None = None
         self._gone = GoneNodes(group_id, sightings)
         self._expiry = Expiry(self, self._machine, self._gone, now_ms)
@@ -121,7 +121,7 @@ class CoordinatorReplica:
         return self._group
 
     def close(self, *, deleted: bool = False) -> None:
-        """Idempotent."""
+        """Close the replica. Idempotent."""
         if self._closed is None:
             kind: FailureKind = "deleted" if deleted else "not_leader"
             self._closed = Failed(kind, not deleted, f"{self.what} is closed on this node")
@@ -145,7 +145,7 @@ class CoordinatorReplica:
 
     @property
     def is_leader(self) -> bool:
-        """Leads, and has applied all that earlier leaders committed."""
+        """True if this node leads, and has applied all that earlier leaders committed."""
         group = self._group
         return group is not None and self._closed is None and group.is_leader and group.ready
 
@@ -154,11 +154,11 @@ class CoordinatorReplica:
         return self._group.leader if self._group is not None else None
 
     def transactions(self) -> tuple[int, int, int]:
-        """Ids, transactions that are open, and those whose markers are under way."""
+        """Numbers of ids, of open transactions, and of those whose markers are under way."""
         return len(self._machine), len(self._machine.ongoing()), len(self._machine.decided())
 
     def groups(self) -> tuple[int, int]:
-        """Transaction groups that are open, and for how long the oldest member of any is, in milliseconds."""
+        """Number of open transaction groups, and the age of their oldest member in milliseconds."""
         return self._desk.groups()
 
     # ------------------------------------------------------------ StateMachine
@@ -173,7 +173,7 @@ class CoordinatorReplica:
         return result
 
     def _heed(self, data: bytes) -> None:
-        """What the leader is to do about a command that was applied. Called inside a turn."""
+        """Act as leader on a command that was applied. Called inside a turn."""
         try:
             command = commands.decode(data)
         except msgspec.DecodeError:  # it was refused as such
@@ -208,7 +208,8 @@ class CoordinatorReplica:
     # ------------------------------------------------------------ questions
 
     async def ask(self, question: Any) -> Any:
-        """A `CoordinatorAnswer`, or Failed. Repeating a question whose outcome is unknown does no harm."""
+        """Answer a question with a `CoordinatorAnswer`, or Failed. Repeating one whose outcome is unknown does no
+        harm."""
         if isinstance(question, AskLost) and self._closed is None:
             return self._gone.answer(question)
         if self._closed is not None or not self.is_leader:
@@ -275,8 +276,8 @@ class CoordinatorReplica:
         return await self._behind_the_last(question) or await self._propose(question)
 
     async def _behind_the_last(self, question: AddPartitions | NoteAndEnd) -> Declined | None:
-        """Who was told early that its last transaction is complete may be faster than the entry that says so; if that
-        is not proposed yet, it goes with what is asked for."""
+        """Wait until the id's last transaction is complete in the log. A client that was told early may be faster than
+        that entry; if it is not proposed yet, it goes with the question."""
         one = self._machine.get(question.transactional_id)
         pair = (question.producer_id, question.epoch)
         if one is not None and one.state in DECIDED and self._machine.following(one.pair) == pair:
@@ -289,9 +290,9 @@ class CoordinatorReplica:
         return None
 
     async def _note_and_end(self, question: NoteAndEnd) -> CoordinatorAnswer | Failed:
-        """The end stands right behind the note in the log, so it cannot be there without it; whatever keeps the note
-        from being applied keeps the end from deciding otherwise. Only that there may be too many partitions is looked
-        at before."""
+        """Note partitions and end the transaction. The end follows the note in the log, so it cannot be there without
+        it; and a reason that keeps the note from being applied keeps the end from deciding otherwise. Only the number
+        of partitions is checked before."""
         name, pair, groups = question.transactional_id, (question.producer_id, question.epoch), question.groups
         one = self._machine.get(name)
         known = one.groups if one is not None and one.pair == pair else []
@@ -304,8 +305,8 @@ class CoordinatorReplica:
         return await (self._propose(end, note) if question.decide else self._end(end, note))
 
     async def _end(self, question: EndTransaction, note: AddPartitions | None = None) -> CoordinatorAnswer | Failed:
-        """Decided, and complete, if that does not take too long, so that who has ended it reads what it has written.
-        Operators look at what it has become, so they wait for the entry that says so."""
+        """Decide, and wait a while for the markers, so that a client that has ended it reads what it has written.
+        Operators wait for the entry that says it is complete."""
         answer = await self._propose(question, note)
         if not isinstance(answer, Decided) or answer.complete:
             return answer
@@ -317,16 +318,16 @@ class CoordinatorReplica:
         return self._machine.completed(name, pair) or answer
 
     async def _await_end(self, question: AwaitEnd) -> CoordinatorAnswer | Failed:
-        """A leader that was deposed, and does not know, says nothing wrong: what it has applied is decided, what is
-        marked stays so, and a pair is told to one holder, here or elsewhere."""
+        """Answer a holder that waits for the markers. A deposed leader that does not know it says nothing wrong: what
+        it has applied is decided, what is marked stays so, and a pair is told to one holder, here or elsewhere."""
         name, pair = question.transactional_id, (question.producer_id, question.epoch)
         unknown = Declined("busy", f"it is not known here that the transaction {pair} of {name!r} is decided")
         return await self._marked_everywhere(name, pair) or self._decided(name, pair) or unknown
 
     async def _marked_everywhere(self, name: str, pair: tuple[int, int]) -> Decided | None:
-        """That it is complete, if that does not take too long: when every partition has its marker, nothing can keep
-        the holder from the next pair, so the entry that says so is not waited for. With whom a fenced one goes on is
-        known by that entry only; then None, too, and that entry is seen to."""
+        """Wait a while until every partition has its marker. Then nothing can keep the holder from the next pair, so
+        the answer does not wait for the entry that says so. After a fence only that entry tells the next pair; then the
+        answer is None, and the entry is proposed."""
         decided = self._decided(name, pair)
         if decided is None or not self.is_leader:
             return self._machine.completed(name, pair)
@@ -338,7 +339,7 @@ class CoordinatorReplica:
         return self._machine.completed(name, pair)
 
     def _decided(self, name: str, pair: tuple[int, int]) -> Decided | None:
-        """While its markers are under way."""
+        """The decision of a transaction whose markers are under way; None: it has none."""
         one = self._machine.get(name)
         if one is None or one.pair != pair or one.state not in DECIDED:
             return None
@@ -350,8 +351,8 @@ class CoordinatorReplica:
         return await self.propose(command, _STEPS[type(command)], note)
 
     async def propose(self, command: Any, step: str, note: AddPartitions | None = None) -> Any:
-        """A command of a client: what came of it, or Failed. `step`: for crash points. `note`: stands right before it,
-        and it is not proposed without."""
+        """Propose a client's command. Returns its result, or Failed. `step` names the crash point. `note`: the entry
+        right before it, without which it is not proposed."""
         crash_point(f"coordinator-before-{step}")
         self._complete_ripe()
         if note is not None and not self._tell(commands.stamped(note, self._now_ms())):
@@ -366,7 +367,7 @@ class CoordinatorReplica:
     # ------------------------------------------------------------ what the leader does by itself
 
     def tick(self, now_s: float) -> None:
-        """If this node leads: ends what is overdue, and sends markers that an earlier leader may not have sent. Call it
+        """End what is overdue, and send markers that an earlier leader may not have sent, if this node leads. Called
         about twice a second."""
         if not self.is_leader:
             return
@@ -387,8 +388,8 @@ class CoordinatorReplica:
             self._tell(ForgetIdle(now_ms))
 
     def _complete(self, name: str, pair: tuple[int, int]) -> None:
-        """Every partition has its marker. The entry that says so is waited for by nobody but groups and operators: it
-        goes with the next command, which most often is the end of the holder's next transaction, or with a tick."""
+        """Note that every partition has its marker. Only groups and operators wait for the entry that says so: it goes
+        with the next command, which most often is the end of the holder's next transaction, or with a tick."""
         crash_point("coordinator-before-complete")
         if not self.is_leader:
             return
@@ -399,7 +400,7 @@ class CoordinatorReplica:
             self._complete_ripe()
 
     def _complete_ripe(self) -> None:
-        """Proposes what is known to be complete, if it was not; what cannot be proposed now is by the next tick."""
+        """Propose `Complete` for the transactions known to be complete; the next tick proposes what cannot be now."""
         for pair, name in list(self._ripe.items()):
             if pair in self._completing:
                 continue
@@ -408,7 +409,8 @@ class CoordinatorReplica:
                 self._completing.discard(pair)
 
     def _completion_heard(self, pair: tuple[int, int]) -> Callable[[object], None]:
-        """Whatever became of it: if the id is still decided, its markers are sent again, and then it is ripe again."""
+        """Callback for a proposed `Complete`. If the id is still decided then, its markers are sent again, and it is
+        noted again."""
 
         def heard(_: object) -> None:
             self._ripe.pop(pair, None)
@@ -420,7 +422,7 @@ class CoordinatorReplica:
         return self._tell(command, done)
 
     def _tell(self, command: Command, done: Callable[[Any], None] | None = None) -> bool:
-        """Whether it was proposed; if not, the next tick, here or elsewhere, tries again."""
+        """Propose a command. Returns whether that succeeded; if not, the next tick, here or elsewhere, tries again."""
         try:
             self.group.propose(_entry(command), done or _unheard)
         except (NotLeader, Overloaded) as error:
@@ -434,4 +436,4 @@ def _entry(command: Command) -> bytes:
 
 
 def _unheard(_: object) -> None:
-    """Nobody waits for it."""
+    """Ignore the outcome: no caller waits for it."""

@@ -1,4 +1,4 @@
-"""What a coordinator keeps of each transactional id, and what its checkpoint holds. The rules are in `machine.py`."""
+"""State of a coordinator: its transactional ids, and its checkpoint. The rules are in `machine.py`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NEVER = -1
 
 
 class TransactionalId(msgspec.Struct, array_like=True):
-    """Fields are only ever added at the end."""
+    """Row of a transactional id. Fields are only ever added at the end."""
 
     name: str
     producer_id: int
@@ -27,12 +27,12 @@ class TransactionalId(msgspec.Struct, array_like=True):
     touched_ms: int = 0
     how: How = "client"  # of the end that is decided
     last: LastEnd | None = None
-    fresh: bool = True  # nothing was asked of it since it was registered
+    fresh: bool = True  # not used since it was registered
     registered_since: bool = False  # since the end of `last`: the present pair is not for the holder of that one
-    before: LastEnd | None = None  # the end that was the last one when another holder came: it may not have heard of it
-    writer: str = ""  # whose group it is a member of; "": of none
-    at: NodeStart | None = None  # whose transaction manager holds it
-    former: str = ""  # the holder before: a try of its attach that comes late takes nothing from its successor
+    before: LastEnd | None = None  # the last end when another holder came: the earlier one may not have heard of it
+    writer: str = ""  # writer of the group that it is a member of; "": none
+    at: NodeStart | None = None  # start of the node whose transaction manager holds it
+    former: str = ""  # the earlier holder: a late attempt of its attach takes nothing from its successor
 
     @property
     def pair(self) -> tuple[int, int]:
@@ -44,17 +44,17 @@ class TransactionalId(msgspec.Struct, array_like=True):
 
     @property
     def last_end(self) -> str:
-        """For people; "": there was none."""
+        """The last end as a phrase for lists and error texts; "": there was none."""
         return "" if self.last is None else how_it_ended(self.name, self.last)
 
 
 class CoordinatorState(msgspec.Struct, array_like=True):
-    """What a checkpoint holds. Fields are only ever added at the end."""
+    """A coordinator's checkpoint. Fields are only ever added at the end."""
 
     layout: int = LAYOUT
     applied_index: int = 0
     stamped_ms: int = 0  # the time in the last entry
-    lived_ms: int = 0  # time that passed from entry to entry: what expires goes by it
+    lived_ms: int = 0  # time that passed from entry to entry: expiry goes by it
     serial: int = 0  # producer ids given out
     ids: list[TransactionalId] = []  # by name; filled for a checkpoint only
     writers: list[WriterRecord] = []  # of groups, likewise

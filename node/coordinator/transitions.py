@@ -1,7 +1,7 @@
 """The states of a transactional id, and which may follow which.
 
-The names and numbers are Kafka's (TransactionState). What may follow what is KIP-890's second version, where each end
-raises the epoch: PrepareAbort may follow a state without a transaction, too, when a client cannot know whether
+The names and numbers are Kafka's (TransactionState). The transitions are those of KIP-890's second version, where each
+end raises the epoch: PrepareAbort may follow a state without a transaction, too, when a client cannot know whether
 anything was begun. Kafka's eighth state, PrepareEpochFence, is a step in a coordinator's memory there; here fencing is
 one replicated command that goes to PrepareAbort at once, so the state has its number and nothing leads to it.
 """
@@ -18,7 +18,7 @@ class TransactionState(IntEnum):
     PREPARE_ABORT = 3  # decided: it aborts
     COMPLETE_COMMIT = 4  # and every partition has its marker
     COMPLETE_ABORT = 5
-    DEAD = 6  # forgotten: the id begins anew when it is used again
+    DEAD = 6  # forgotten: the id begins from the start when it is used again
     PREPARE_EPOCH_FENCE = 7
 
 

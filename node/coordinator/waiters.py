@@ -1,4 +1,4 @@
-"""Who waits for a step of a transaction, by its pair (producer id, epoch), or of a group, by (writer, batch)."""
+"""Waits for a step of a transaction, by its pair (producer id, epoch), or of a group, by (writer, batch)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Waiters(Generic[K]):
         self._waiting: dict[K, list[asyncio.Future[bool]]] = {}
 
     async def wait(self, key: K, within_s: float) -> bool:
-        """Whether the step was told of in time."""
+        """Wait for the step. Returns whether it was done in time."""
         waiting = self._waiting.setdefault(key, [])
         told: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         waiting.append(told)
@@ -29,14 +29,14 @@ class Waiters(Generic[K]):
                 del self._waiting[key]
 
     def tell(self, key: K) -> None:
-        """The step is done. May be called inside a turn."""
+        """Wake the waiters: the step is done. May be called inside a turn."""
         _answer(self._waiting.pop(key, []), done=True)
 
     def awaited(self) -> list[K]:
         return list(self._waiting)
 
     def give_up(self) -> None:
-        """Nobody here can tell any more."""
+        """Wake all waiters with False: this node cannot tell any more."""
         all_waiting, self._waiting = self._waiting, {}
         for waiting in all_waiting.values():
             _answer(waiting, done=False)

@@ -1,4 +1,4 @@
-"""What the log of a coordinator can say of transaction groups, and what is answered.
+"""Commands about transaction groups in the log of a coordinator, and their answers.
 
 The rules are in `writers.py`. A group is (writer, batch), and a run of the writer opens it; a member is named by the
 producer id and epoch of its transaction, which no other ever has. `timestamp_ms` is the clock of the leader that
@@ -13,11 +13,11 @@ SERIALS = 1 << 32
 """Producer ids of one coordinator: group number * SERIALS + count."""
 
 MEMBER_PREFIX = "$member-"
-"""Of the transactional ids of members; clients' own do not begin with a dollar sign."""
+"""Prefix of members' transactional ids; clients' own do not begin with a dollar sign."""
 
 
 def member_id(producer_id: int, epoch: int) -> str:
-    """By which a member travels to whoever commits its group."""
+    """Name of a member that travels to the client that commits its group."""
     return f"{producer_id:x}-{epoch:x}"
 
 
@@ -27,7 +27,7 @@ def member_name(member: str) -> str:
 
 
 def coordinator_of(transactional_id: str) -> int:
-    """The Raft group of the coordinator that keeps this member; 0: it is the id of no member."""
+    """Raft group of the coordinator that keeps this member; 0: it is the id of no member."""
     if not transactional_id.startswith(MEMBER_PREFIX):
         return 0
     producer_id, _, _ = transactional_id.removeprefix(MEMBER_PREFIX).partition("-")
@@ -38,8 +38,8 @@ def coordinator_of(transactional_id: str) -> int:
 
 
 class OpenGroup(msgspec.Struct, frozen=True, array_like=True, tag=71):
-    """A run of the writer is about to write this batch. `query`: whose batches these are, if the writer's name does
-    not say so; "": the name says it. `once`: the writer's name was drawn for this batch, and never comes again."""
+    """Open a batch for a run of the writer. `query`: the query of these batches, if the writer's name does not say it;
+    "": the name says it. `once`: the writer's name was drawn for this batch, and never comes again."""
 
     writer: str
     batch: int
@@ -51,8 +51,8 @@ class OpenGroup(msgspec.Struct, frozen=True, array_like=True, tag=71):
 
 
 class JoinGroup(msgspec.Struct, frozen=True, array_like=True, tag=72):
-    """A task attempt wants to write a part of the batch. `holder`: drawn by who asks, once; asking again with it is no
-    second member."""
+    """Join a group for a part of the batch, as a task attempt. `holder`: a name that the client draws once; repeating
+    it makes no second member."""
 
     writer: str
     batch: int
@@ -65,14 +65,14 @@ class JoinGroup(msgspec.Struct, frozen=True, array_like=True, tag=72):
 
 
 class PrepareMember(msgspec.Struct, frozen=True, array_like=True, tag=73):
-    """The member has written everything: it waits for the decision of its group."""
+    """Prepare the member, which has written everything: it waits for the decision of its group."""
 
     member: str
     timestamp_ms: int = 0
 
 
 class CommitGroup(msgspec.Struct, frozen=True, array_like=True, tag=74):
-    """Decide: these members commit, all others abort."""
+    """Decide the group: these members commit, all others abort."""
 
     writer: str
     batch: int
@@ -82,7 +82,7 @@ class CommitGroup(msgspec.Struct, frozen=True, array_like=True, tag=74):
 
 
 class AbortGroup(msgspec.Struct, frozen=True, array_like=True, tag=75):
-    """Nothing of the batch is to count. `by_operator`: whatever run has it open, and whatever batch if that is -1."""
+    """Abort the batch. `by_operator`: whatever run has it open, and whatever batch if that is -1."""
 
     writer: str
     batch: int
@@ -92,7 +92,7 @@ class AbortGroup(msgspec.Struct, frozen=True, array_like=True, tag=75):
 
 
 class ExpireGroup(msgspec.Struct, frozen=True, array_like=True, tag=76):
-    """Time has passed: the group, if it is still open and its time is over, aborts."""
+    """Abort the group if it is still open and its time is over."""
 
     writer: str
     batch: int
@@ -100,15 +100,15 @@ class ExpireGroup(msgspec.Struct, frozen=True, array_like=True, tag=76):
 
 
 class ExpireMember(msgspec.Struct, frozen=True, array_like=True, tag=77):
-    """Its client has been silent for as long as its lease was: the member, if it is not prepared, aborts. The leader
-    has measured that; nothing of it is in the state."""
+    """Abort the member if it is not prepared: its client has been silent for its lease. The leader has measured that;
+    nothing of it is in the state."""
 
     member: str
     timestamp_ms: int = 0
 
 
 class ForgetWriter(msgspec.Struct, frozen=True, array_like=True, tag=80):
-    """An operator knows that the writer will not come again: its name, and its last batch, are forgotten."""
+    """Forget the writer's name and its last batch: an operator knows that it will not come again."""
 
     writer: str
     timestamp_ms: int = 0
@@ -122,8 +122,9 @@ GroupCommand = (
 
 
 class WriterOpened(msgspec.Struct, frozen=True, array_like=True, tag=81):
-    """`already_done`: this batch, or a later one, was committed before: there is nothing to write. `known` False: the
-    coordinator knew nothing of the writer: it is its first batch here, or it was forgotten."""
+    """Success of `OpenGroup`. `already_done`: this batch, or a later one, was committed before: there is nothing to
+    write. `known` False: the coordinator knew nothing of the writer: it is its first batch here, or it was
+    forgotten."""
 
     already_done: bool
     closed: int  # the last batch that was committed; -1: none
@@ -144,7 +145,7 @@ class Prepared(msgspec.Struct, frozen=True, array_like=True, tag=83):
 
 
 class GroupDecided(msgspec.Struct, frozen=True, array_like=True, tag=84):
-    """Nothing changes it any more. `complete`: every partition of its members has its marker."""
+    """Final decision of a group. `complete`: every partition of its members has its marker."""
 
     committed: bool
     complete: bool

@@ -1,7 +1,7 @@
-"""Transaction groups at the leader of a coordinator: what it answers about them, and what it does by itself.
+"""Transaction groups at the leader of a coordinator: its answers about them, and its own actions.
 
-The rules: nothing is told that was not applied; a commit is answered when every marker is where it belongs, or after a
-while that it is decided, and whoever asked asks again; what expires, expires by a command that the leader proposes.
+The rules: every answer was applied before. A commit is answered when every marker is written, or after a while as
+decided, and the client asks again; groups and members expire by a command that the leader proposes.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from node.coordinator.waiters import Waiters
 log = logging.getLogger(__name__)
 
 CLOSE_WAIT_S = 2.0
-"""Who commits a group hears of it when every partition has its marker; or after so long: the decision stands."""
+"""Time that a commit of a group waits for every marker; after it the answer is that the decision stands."""
 
 _STEPS = {
     OpenGroup: "open-group",
@@ -53,7 +53,7 @@ _STEPS = {
     AbortGroup: "abort-group",
     ForgetWriter: "forget-writer",
 }
-"""For crash points."""
+"""Steps of the questions, as names of crash points."""
 
 
 class CoordinatorLeader(Protocol):
@@ -75,14 +75,14 @@ class GroupDesk:
         now_ms: Callable[[], int],
         confirm: Callable[[], Awaitable[Any]],
     ) -> None:
-        """`confirm`: that this node still leads; the failure, or None."""
+        """`confirm`: confirms that this node still leads; returns the failure, or None."""
         self._leader = leader
         self._machine = machine
         self._now_ms = now_ms
         self._confirm = confirm
         self._leases = Leases()
         self._closed: Waiters[tuple[str, int]] = Waiters()
-        self._expiring: set[str] = set()  # writers and members of whom an end is proposed
+        self._expiring: set[str] = set()  # writers and members whose end is proposed
 
     # ------------------------------------------------------------ questions
 
@@ -109,7 +109,8 @@ class GroupDesk:
         return one is not None and one.closed >= batch
 
     def _renew(self, members: list[str], silent: list[str]) -> Renewed:
-        """Those that live by a lease here. A leader that was deposed, and does not know, renews nothing by it."""
+        """Renew the leases of members that live by one here. A deposed leader that does not know it renews nothing by
+        that."""
         leased = {one.id for one in self._machine.writers.leased()}
         self._leases.renew(leased.intersection(members))
         return Renewed([one for one in [*members, *silent] if not self._lives(one)])
@@ -121,13 +122,13 @@ class GroupDesk:
     # ------------------------------------------------------------ what the leader does by itself
 
     def heed(self) -> None:
-        """Something was applied after which a group may be closed. Called inside a turn."""
+        """Tell waiting clients of groups that were closed. Called inside a turn, after an entry was applied."""
         for writer, batch in self._closed.awaited():
             if self._is_closed(writer, batch):
                 self._closed.tell((writer, batch))
 
     def tick(self, now_s: float, now_ms: int) -> None:
-        """If this node leads: ends groups and members whose time is over."""
+        """End groups and members whose time is over, if this node leads."""
         writers = self._machine.writers
         for writer, group in writers.overdue(self._machine.lived_ms(now_ms)):
             command = ExpireGroup(writer.name, group.batch, now_ms)
@@ -153,7 +154,7 @@ class GroupDesk:
     # ------------------------------------------------------------ what is shown
 
     def groups(self) -> tuple[int, int]:
-        """Groups that are open, and for how long the oldest member of any is, in milliseconds."""
+        """Number of open groups, and the age of their oldest member in milliseconds."""
         open_groups = self._machine.writers.open_groups()
         lived_ms = self._machine.lived_ms(self._now_ms())
         return len(open_groups), max((_oldest_ms(group, lived_ms) for _, group in open_groups), default=0)
@@ -195,7 +196,7 @@ class GroupDesk:
 
 
 def _oldest_ms(group: GroupRecord, lived_ms: int) -> int:
-    """Of the members that committed readers may wait for; 0: there is none."""
+    """Age of the oldest member that committed readers may wait for, in milliseconds; 0: there is none."""
     open_ms = (
         lived_ms - one.joined_ms for one in group.members if one.fate in (MemberFate.JOINED, MemberFate.PREPARED)
     )

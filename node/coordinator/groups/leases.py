@@ -1,9 +1,9 @@
-"""Which members' clients were heard of lately, as the leader of a coordinator measures it.
+"""Leases of group members, as the leader of a coordinator measures them.
 
 The problem: a client may hang with its connection open, and committed readers wait for what it has begun. The rules:
- - only who is alive itself renews: the node that holds a member's link says so when it has heard from the client;
- - a renewal is no entry of the log, so a new leader knows of none, and gives each member a whole lease anew;
- - while this leader itself stood still, nobody could be heard: such a time counts for no member.
+ - only news of the client renews: the node that holds a member's link says so when it has heard from the client;
+ - a renewal is no entry of the log, so a new leader knows of none, and gives each member a whole new lease;
+ - while this leader itself stood still, it could hear no client: such a time counts for no member.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from collections.abc import Iterable
 from node.coordinator.groups.state import MemberRecord
 
 LONGEST_GAP_S = 1.5
-"""Between two looks; they are meant to come twice a second. What goes beyond was this leader's own silence."""
+"""Longest time between two looks that counts; they are meant to come twice a second. Any more was this leader's own
+silence."""
 
 
 class Leases:
@@ -26,7 +27,7 @@ class Leases:
         self._renewed.update(members)
 
     def over(self, leased: list[MemberRecord], now_s: float) -> list[MemberRecord]:
-        """Those whose lease has ended. Call it twice a second."""
+        """Return the members whose lease has ended. Call it twice a second."""
         gap_s = 0.0 if self._looked_s is None else now_s - self._looked_s
         lost_s = max(0.0, gap_s - LONGEST_GAP_S)
         self._looked_s = now_s
@@ -39,5 +40,5 @@ class Leases:
         return [one for one in leased if now_s - heard_s[one.id] > one.lease_ms / 1000]
 
     def clear(self) -> None:
-        """This node does not lead any more."""
+        """Forget everything: this node does not lead any more."""
         self._heard_s, self._renewed, self._looked_s = {}, set(), None

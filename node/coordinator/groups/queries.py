@@ -1,4 +1,4 @@
-"""What is asked of a coordinator's leader about groups, besides commands, and what it answers."""
+"""Questions to a coordinator's leader about groups, besides commands, and their answers."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ LIST_LIMIT = 500
 
 
 class RenewLeases(msgspec.Struct, frozen=True, array_like=True, tag=78):
-    """The clients of these members are alive, says the node that they are connected to; those of the others have been
-    silent, and it only wants to know whether they have their leases still."""
+    """Renew the leases of `members`, whose clients are alive, by the word of the node that they are connected to. The
+    clients of `silent` ones are not heard; the node only asks whether they have their leases still."""
 
     members: list[str]
     silent: list[str] = []
 
 
 class Renewed(msgspec.Struct, frozen=True, array_like=True, tag=85):
-    """`over`: those that have no lease any more, aborted or unknown."""
+    """Answer to `RenewLeases`. `over`: members that have no lease any more, aborted or unknown."""
 
     over: list[str]
 
 
 class ListWriters(msgspec.Struct, frozen=True, array_like=True, tag=79):
-    """`name`: this one only, with members of what it has open, those behind `after_member` by number; "": those behind
-    `after`, by name."""
+    """List writers. `name`: this one only, with the members of its open batch, those after `after_member` by number;
+    "": those after `after`, by name."""
 
     name: str = ""
     after: str = ""
@@ -37,14 +37,15 @@ class MemberRow(msgspec.Struct, frozen=True, array_like=True):
     part: str
     attempt: str
     fate: str
-    how: str  # it was aborted; "": it was not
+    how: str  # reason of its abort; "": it was not aborted
     open_ms: int
     lease_ms: int
     groups: list[int]  # Raft groups of the partitions that it has written to
 
 
 class WriterRow(msgspec.Struct, frozen=True, array_like=True):
-    """`closed` -1: nothing was committed. `batch` -1: nothing is open, and the rest says nothing."""
+    """Row of a writer. `closed` -1: nothing was committed. `batch` -1: nothing is open, and the fields after it say
+    nothing."""
 
     name: str
     run: str

@@ -1,4 +1,4 @@
-"""What is wrong with a request about a group, and why it is refused, in a sentence."""
+"""Refusals of requests about groups, and their reasons in a sentence."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from node.coordinator.groups.state import GroupRecord, MemberRecord, WriterRecor
 from node.coordinator.groups.transitions import MemberFate
 
 MAX_NAME_CHARACTERS = 128
-"""Of a run, a part and an attempt: a name of thirty characters is usual."""
+"""Characters of a run, a part and an attempt: a name of thirty characters is usual."""
 
 MAX_TIMEOUT_MS = 4 * 3600 * 1000
-"""The longest that a group may ask for: so long, committed readers may have to wait for its prepared members."""
+"""Longest timeout of a group: committed readers may have to wait so long for its prepared members."""
 
 MIN_LEASE_MS, MAX_LEASE_MS = 2000, 5 * 60 * 1000
-"""Renewals come twice a second, and are looked at as often; and committed readers wait for so long for a member that
-has died."""
+"""Bounds of a lease: renewals come twice a second, and are looked at as often; and committed readers wait so long for a
+member that has died."""
 
 MAX_BATCH = (1 << 63) - 1
 
@@ -38,7 +38,7 @@ WHY = {
 
 
 def improper(command: OpenGroup) -> str:
-    """What is wrong with it; "": nothing."""
+    """The fault of a command, as a sentence; "": it has none."""
     if not 0 < len(command.writer) <= MAX_ID_CHARACTERS or command.writer.startswith("$"):
         return f"a writer's name has 1 to {MAX_ID_CHARACTERS} characters, and no dollar sign in front"
     if not 0 < len(command.run) <= MAX_NAME_CHARACTERS or len(command.query) > MAX_ID_CHARACTERS:
@@ -77,12 +77,12 @@ def aborted(member: MemberRecord) -> Declined:
 
 
 def how_it_ended(how: str) -> str:
-    """For people."""
+    """The end of a group as a phrase for error texts."""
     return {"client": " by its writer", **WHY}.get(how, "")
 
 
 def unfit(group: GroupRecord, winners: list[str]) -> Declined | None:
-    """Why these cannot win; None: they can."""
+    """The refusal of these winners; None: they can win."""
     members = {one.id: one for one in group.members}
     strange = [winner for winner in winners if winner not in members]
     if strange:

@@ -1,4 +1,4 @@
-"""What a coordinator keeps of the writers of transaction groups. The rules are in `writers.py`."""
+"""State of a coordinator about the writers of transaction groups. The rules are in `writers.py`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NONE_CLOSED = -1
 
 
 class MemberRecord(msgspec.Struct, array_like=True):
-    """Fields are only ever added at the end."""
+    """Row of a member. Fields are only ever added at the end."""
 
     id: str
     producer_id: int
@@ -51,7 +51,7 @@ class AbortedGroup(msgspec.Struct, frozen=True, array_like=True):
 
 
 class WriterRecord(msgspec.Struct, array_like=True):
-    """`run`: the newest."""
+    """Row of a writer. `run`: the newest."""
 
     name: str
     run: str
@@ -59,6 +59,6 @@ class WriterRecord(msgspec.Struct, array_like=True):
     query: str = ""  # of the batch that was closed last
     earlier_runs: list[str] = []
     group: GroupRecord | None = None
-    aborted: AbortedGroup | None = None  # the last one that was
+    aborted: AbortedGroup | None = None  # the last group that was aborted
     touched_ms: int = 0
     once: bool = False  # its name was drawn for one batch

@@ -1,6 +1,6 @@
-"""The states of a group and of a member, and which may follow which.
+"""The states of a group and of a member, and their transitions.
 
-A group that is not there is CLOSED: its batch was committed, or it was aborted and may be opened anew. A member that
+A group that is not there is CLOSED: its batch was committed, or it was aborted and may be opened again. A member that
 is ABORTED or COMMITTED may still be waiting for its markers; its transaction (`node.coordinator.transitions`) knows.
 """
 
@@ -18,7 +18,7 @@ class GroupState(IntEnum):
 
 
 class MemberFate(IntEnum):
-    """Of a member."""
+    """State of a member."""
 
     JOINED = 0  # it writes, under a lease
     PREPARED = 1  # it has written everything, and waits for the group's decision
@@ -46,14 +46,14 @@ _FATE: frozenset[tuple[MemberFate, MemberFate]] = frozenset(
 
 
 def check_group(before: GroupState, after: GroupState) -> GroupState:
-    """`after`. Raises IllegalTransition."""
+    """Return `after`. Raises IllegalTransition."""
     if (before, after) not in _GROUP:
         raise IllegalTransition(f"a group that is {before.name} cannot be {after.name}")
     return after
 
 
 def check_fate(before: MemberFate, after: MemberFate) -> MemberFate:
-    """`after`. Raises IllegalTransition."""
+    """Return `after`. Raises IllegalTransition."""
     if (before, after) not in _FATE:
         raise IllegalTransition(f"a member that is {before.name} cannot be {after.name}")
     return after

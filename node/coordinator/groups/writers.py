@@ -1,11 +1,11 @@
 """The replicated state of transaction groups: each writer's last committed batch, and the one that it has open.
 
-The problem: a batch is written by many task attempts on many machines; any of them may run twice, die without a word
-or come back as a zombie, and whoever commits the batch may do so again, since it died before it noted that it had. The
-rules never broken:
+The problem: a batch is written by many task attempts on many machines; any of them may run twice, die without a word or
+come back as a zombie, and the client that commits the batch may do so again, since it died before it noted that it had.
+The rules never broken:
  - of each (writer, batch) there is one decision at most: one applied command names the winners, and with it they
-   commit, every other member aborts, and nobody joins any more;
- - a batch at or below the last one that was committed is never written again: who opens it hears "already done";
+   commit, every other member aborts, and no member joins any more;
+ - a batch at or below the last one that was committed is never written again: a run that opens it hears "already done";
  - a run that was succeeded stays so; what it opens, joins, commits or aborts is refused;
  - everything by which a repeated request is recognised is part of the state.
 
@@ -31,9 +31,9 @@ A run is a name that is drawn at each start of a writer, so which of two is newe
 is new here is the newest, and one that was succeeded is remembered, the last `MAX_RUNS` of them.
 
 Rejected: members named by the part of the batch that they write (two attempts of one part may both be alive, and only
-whoever commits knows which was chosen); a group as one transaction with many writers (partitions number the events of
-a transaction, so there would have to be one line of numbers for all of them); waiting with the next batch for the
-markers of members that were aborted before (they are nobody's any more, and nothing of the next batch depends on them).
+the client that commits knows which was chosen); a group as one transaction with many writers (partitions number the
+events of a transaction, so there would have to be one line of numbers for all of them); waiting with the next batch for
+the markers of members that were aborted before (nothing of the next batch depends on them).
 """
 
 from __future__ import annotations
@@ -72,22 +72,22 @@ from node.coordinator.groups.state import NONE_CLOSED, AbortedGroup, GroupRecord
 from node.coordinator.groups.transitions import GroupState, MemberFate, check_fate, check_group
 
 MAX_WRITERS = 10_000
-"""That one coordinator knows, some hundred bytes each in every checkpoint, and 40 more for each run before."""
+"""Writers that one coordinator knows, some hundred bytes each in every checkpoint, and 40 more for each earlier run."""
 
 MAX_MEMBERS = 4096
-"""Of one group: task attempts, failed ones included. The winners' names fit one request of a client."""
+"""Members of one group: task attempts, failed ones included. The winners' names fit one request of a client."""
 
 MAX_RUNS = 32
-"""Of a writer, remembered when they were succeeded: a zombie older than that would be taken for a new run. It could
-abort what is open, and could still write no batch twice."""
+"""Earlier runs of a writer that are remembered: an older zombie would be taken for a new run. It could abort what is
+open, and could still write no batch twice."""
 
 FORGET_WRITER_MS = 90 * 24 * 3600 * 1000
-"""A writer that opened nothing for so long, in lived time, is forgotten, with its last batch."""
+"""Time after which a writer that opened nothing, in lived time, is forgotten, with its last batch."""
 
 FORGET_ONCE_MS = 3600 * 1000
-"""The same for a writer whose name was drawn for one batch. Nobody plans that batch anew, so all that may come is the
-repetition of a commit whose answer got lost, which a client gives up after minutes, and a task attempt that was slow:
-it would open the batch again, and nobody would commit it."""
+"""Time after which a writer whose name was drawn for one batch is forgotten. No query plans that batch again. All that
+may come is the repetition of a commit whose answer got lost, which a client gives up after minutes, and a slow task
+attempt: it would open the batch again, and no client would commit it."""
 
 
 class Transactions(Protocol):
@@ -95,15 +95,16 @@ class Transactions(Protocol):
 
     @property
     def now_ms(self) -> int:
-        """In lived time."""
+        """The present, in lived time."""
         ...
 
     def make_member(self, writer: str, holder: str, timeout_ms: int) -> tuple[int, int] | None:
-        """Its producer id and epoch; None: there is no room for more transactions."""
+        """Make a member's transaction. Returns its producer id and epoch; None: there is no room for more
+        transactions."""
         ...
 
     def end_member(self, member: str, *, commit: bool, how: How) -> bool:
-        """Decides its transaction, if that is not done. Whether markers are under way."""
+        """Decide the member's transaction, if it is not decided. Returns whether markers are under way."""
         ...
 
 
@@ -208,7 +209,7 @@ class Writers:
         writer.touched_ms = self._transactions.now_ms
 
     def _group_of(self, command: JoinGroup | CommitGroup | AbortGroup) -> tuple[WriterRecord, GroupRecord] | Declined:
-        """The open group that the command speaks of, in the name of the run that has it."""
+        """The open group of the command, in the name of the run that has it."""
         writer = self._writers.get(command.writer)
         if writer is None:
             return Declined("unknown-id", f"nothing of a writer {command.writer!r} is known (any more): open a batch")
@@ -283,7 +284,7 @@ class Writers:
         return GroupDecided(False, True)
 
     def _abort_all(self, writer: WriterRecord, group: GroupRecord, how: How) -> None:
-        """The writer stays at the batch that it closed last."""
+        """Abort all members; the writer stays at the batch that it closed last."""
         for member in group.members:
             self._end(member, commit=False, how=how)
         group.state = check_group(group.state, GroupState.CLOSED)
@@ -347,7 +348,7 @@ class Writers:
         return Prepared(member.id)
 
     def may_write(self, name: str) -> Declined | None:
-        """Why the member's transaction takes in no more partitions; None: it may."""
+        """The refusal of more partitions for the member's transaction; None: it may write."""
         member = self.member(name)
         if member is None:
             return Declined("fenced", f"the group of member {name} is closed")
@@ -358,7 +359,7 @@ class Writers:
         return None
 
     def abort_member(self, name: str, how: How) -> Declined | None:
-        """Its own client wants that, or an operator. None: it is aborted, now or before."""
+        """Abort the member, as its client or an operator asks. None: it is aborted, now or before."""
         member = self.member(name)
         if member is None:
             return Declined("fenced", f"the group of member {name} is closed")
@@ -375,14 +376,14 @@ class Writers:
         return GroupDecided(False, False)
 
     def _end(self, member: MemberRecord, *, commit: bool, how: How) -> bool:
-        """Whether markers of it are under way."""
+        """End a member. Returns whether its markers are under way."""
         if member.fate is not MemberFate.ABORTED:
             member.fate = check_fate(member.fate, MemberFate.COMMITTED if commit else MemberFate.ABORTED)
             member.how = how
         return self._transactions.end_member(member.id, commit=commit, how=how)
 
     def completed(self, member: str) -> None:
-        """Every partition of the member has its marker."""
+        """Note that every partition of the member has its marker."""
         found = self._members.get(member)
         if found is None:
             return
@@ -406,7 +407,7 @@ class Writers:
         return idle
 
     def _forget(self, command: ForgetWriter) -> Result:
-        """Who says so answers for it: a batch of the writer that is replayed afterwards is written again."""
+        """Forget a writer. The operator answers for it: a batch that is replayed afterwards is written again."""
         writer = self._writers.get(command.writer)
         if writer is None:
             return Declined("unknown-id", f"nothing of a writer {command.writer!r} is known (any more)")
