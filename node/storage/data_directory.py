@@ -1,4 +1,4 @@
-"""The data directory of a node as a whole: is it ours, is it complete, does anybody else work on it, what room it has.
+"""The data directory of a node as a whole: its format, completeness, lock and room.
 
 format    what this is, written last when the directory is made: without it nothing in here was ever acknowledged
 lock      held while a process works on it
@@ -21,7 +21,7 @@ PARTS = ("db", "journal", "lock", "synced", "format.new", "discovery.json", "dis
 
 
 def take_lock(path: Path) -> int:
-    """The open lock file; closing it gives the lock back."""
+    """Lock the directory. Returns the open lock file; closing it gives the lock back."""
     lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -32,7 +32,7 @@ def take_lock(path: Path) -> int:
 
 
 def is_complete(path: Path) -> bool:
-    """Whether the directory was made completely before; refuses one that is not ours or lacks a main part."""
+    """Tell whether the directory was made completely before. Raises for one that is not ours or lacks a main part."""
     marker, database = path / "format", path / "db"
     if marker.exists():
         if marker.read_bytes() != FORMAT:
@@ -50,7 +50,7 @@ def is_complete(path: Path) -> bool:
 
 
 def finish(path: Path) -> None:
-    """The directory is complete from here on. All that is in it is durable before its last file is made."""
+    """Mark the directory as complete. All that is in it is durable before its last file is made."""
     sync_directory(path)
     fresh = path / "format.new"
     with open(fresh, "wb") as marker:
@@ -62,7 +62,7 @@ def finish(path: Path) -> None:
 
 
 def free_bytes(path: Path) -> int:
-    """What the file system still has for this process's user."""
+    """Bytes that the file system still has for this process's user."""
     try:
         system = os.statvfs(path)
     except OSError as error:
@@ -71,7 +71,7 @@ def free_bytes(path: Path) -> int:
 
 
 def used_bytes(path: Path) -> int:
-    """What the files of the store take."""
+    """Bytes that the files of the store take."""
     total = 0
     for part in ("db", "journal"):
         with os.scandir(path / part) as entries:

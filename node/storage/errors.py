@@ -1,4 +1,4 @@
-"""What can be wrong with the data directory of a node, and whose turn it is.
+"""Errors of a node's data directory, each with its remedy.
 
 The rule: a store that is not certainly whole is not opened, and one that turns out damaged stops the node. Serving on
 would let a replica vote with a damaged memory of its votes, or pass damaged entries on. Every message names the path,
@@ -21,7 +21,7 @@ REPLACE_THE_NODE = (
 
 
 class StorageDamaged(StorageError):
-    """What is on the disk is not what was written there."""
+    """Raised when a file does not hold what was written there."""
 
     def __init__(self, path: Path | str, found: str) -> None:
         super().__init__(
@@ -33,7 +33,7 @@ class StorageDamaged(StorageError):
 
 
 class SyncFailed(StorageError):
-    """The disk did not take what it was given; what it has of it nobody knows."""
+    """Raised when the disk did not take all that was written; nobody knows what it has."""
 
     def __init__(self, path: Path | str, reason: str, *, noted: bool = False) -> None:
         super().__init__(
@@ -47,11 +47,11 @@ class SyncFailed(StorageError):
 
 
 class ForeignData(StorageError):
-    """The directory holds the data of another node, another cluster, or not of a node at all."""
+    """Raised when the directory holds the data of another node, another cluster, or not of a node at all."""
 
 
 class OlderCopy(StorageError):
-    """The directory has forgotten what the node promised since it was copied."""
+    """Raised when the directory is a copy: it lacks what the node has promised since."""
 
     def __init__(self, path: Path | str, found: str) -> None:
         super().__init__(
@@ -64,11 +64,11 @@ class OlderCopy(StorageError):
 
 
 class AlreadyOpen(StorageError):
-    """Another process works on this directory."""
+    """Raised when another process works on this directory."""
 
 
 class DiskFull(StorageError):
-    """The file system has no room left for a write."""
+    """Raised when the file system has no room left for a write."""
 
     def __init__(self, path: Path | str, detail: str) -> None:
         super().__init__(

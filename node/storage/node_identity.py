@@ -1,12 +1,12 @@
-"""Whose data a directory holds.
+"""Identity of the node whose data a directory holds.
 
 A node that starts on the directory of another one would vote with that one's memory: two nodes, one vote each way. One
 that counts other members than before would take a minority for a majority. So the first start writes the identity into
-the store, and every later start compares. The incarnation is drawn with it: by it the others see that a node comes with
-another directory than it had.
+the store, and every later start compares. The incarnation is drawn with it: it shows the others when a node comes with
+another directory than before.
 
 A copy of a directory has its incarnation, so the identity also counts the starts that spoke to others and keeps their
-marks (`cluster/boot_counters.py` says what for), and it holds what peers have found out: that these data are a copy,
+marks (`cluster/boot_counters.py` says what for). It also holds what peers have found out: that these data are a copy,
 which no later start makes good.
 """
 
@@ -22,10 +22,11 @@ from node.storage.errors import ForeignData, OlderCopy, StorageDamaged
 IDENTITY_KEY = b"m"
 
 INCARNATION_BITS = 62
-"""Two directories with the same one will not be met, and it fits the integers of every protocol here."""
+"""Bits of an incarnation: two directories with the same one will not be met, and it fits the integers of every protocol
+here."""
 
 MARK_BITS = 32
-"""Two starts are compared only when they are the same one by number."""
+"""Bits of a mark: two starts are compared only when they have the same number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,17 +34,18 @@ class NodeIdentity:
     cluster: str
     node: int
     members: tuple[int, ...] = ()  # all node ids of the cluster; none: not compared (tools that look into a store)
-    incarnation: int = 0  # 0: to be drawn, or whatever is stored
+    incarnation: int = 0  # 0: not drawn yet, or the stored one
     boot: int = 0  # starts that spoke to others
     marks: tuple[int, ...] = ()  # of the latest of them
     copy_of: str = ""  # not empty: peers have found that the data are a copy, and how
 
     def drawn(self) -> NodeIdentity:
-        """For a directory that is made now."""
+        """The identity with an incarnation, for a directory that is made now."""
         return replace(self, incarnation=secrets.randbits(INCARNATION_BITS) + 1)
 
     def started(self, remembered: int) -> NodeIdentity:
-        """One start later, with the marks of so many. To be stored and synced before anybody is told."""
+        """The identity one start later, with `remembered` marks. To be stored and synced before others hear of the
+        start."""
         mark = secrets.randbits(MARK_BITS)
         return replace(self, boot=self.boot + 1, marks=(*self.marks, mark)[-remembered:])
 

@@ -1,6 +1,6 @@
 """Limits of the store, and the options of the RocksDB in it.
 
-RocksDB holds keys, small values, and where the large values stand in the write-ahead log (see write_ahead_log.py, with
+RocksDB holds keys, small values, and the locations of large values in the write-ahead log (see write_ahead_log.py, with
 the figures that led there). It has no write-ahead log of its own, so what it holds in memory is what a restart reads
 from the write-ahead log again. Compactions move kilobytes for every gigabyte of events; no tuning of them is worth a
 line here.
@@ -22,19 +22,20 @@ class DiskOptions:
     """The defaults are for a node; tests make them small to see segments change and memtables flushed."""
 
     segment_bytes: int = 64 * MIB
-    """Of the write-ahead log. Space comes back in such pieces; each change of segment costs two syncs and a file."""
+    """Size of a segment of the write-ahead log. Space comes back in such pieces; each change of segment costs two syncs
+    and a file."""
     separate_bytes: int = 1 * KIB
     """Entries from this size on stay in the write-ahead log only. Below it, a pointer saves too little."""
     direct: Literal["never", "synced", "drained"] = "never"
-    """Large writes go past the page cache (`wal/write_path.py`), and until then a killed process loses them: with a
-    sync, for who syncs all that counts (durability "fsync"), or with `Store.drain`, for who counts on what survives the
-    process ("replicated")."""
+    """Moment at which large writes go past the page cache (`wal/write_path.py`); until then a killed process loses
+    them. "synced": at a sync, if only synced writes count (durability "fsync"); "drained": at `Store.drain`, if those
+    count that survive the process ("replicated")."""
     replay_bytes: int = 128 * MIB
     """Journal written since RocksDB's last flush: what a restart after a kill reads again, in some 0.2 s."""
     memtable_bytes: int = 16 * MIB
     """Keys, pointers and small values since then; bounds memory."""
     unsynced_bytes: int = 32 * MIB
-    """In the page cache, or in memory on the way past it, without a sync, when nobody asks for syncs (durability
+    """Unsynced bytes in the page cache, or in memory on the way past it, when nobody asks for syncs (durability
     "replicated"): then the store syncs by itself in the background, so that no later sync is long."""
     block_cache_bytes: int = 16 * MIB
     """Index blocks and small values of hot keys. Entries are not in it."""
@@ -49,7 +50,8 @@ class DiskOptions:
     garbage_floor_bytes: int = 256 * MIB
     """... and not for less than this: it is not worth the disk's time."""
     move_bytes: int = 1 * MIB
-    """Of live entries moved out of a thin segment along with one batch: lengthens a turn by a millisecond or two."""
+    """Bytes of live entries moved out of a thin segment along with one batch: lengthens a turn by a millisecond or
+    two."""
 
 
 def rocks_options(limits: DiskOptions) -> Options:

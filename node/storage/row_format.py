@@ -1,4 +1,4 @@
-"""How RocksDB's rows look: what stands in them, and which are the store's own.
+"""Format of RocksDB's rows, and the keys that are the store's own.
 
 Keys of callers begin with a byte above 0; those of the store with 0, and callers never see them. A row of an entry
 (`b"e"` + group u64 + index u64) begins with a byte that says whether the value follows or a pointer into the
@@ -13,7 +13,8 @@ from node.storage.wal.record_format import ValueLocation, WalPosition
 from node.storage.wal.write_ahead_log import WriteAheadLog
 
 POSITION_KEY = b"\0p"
-"""Up to where RocksDB holds the write-ahead log: written with every batch, so it is always right."""
+"""Key of the position up to which RocksDB holds the write-ahead log: written with every batch, so it is always
+right."""
 ROWS_START = b"\1"
 
 _SUMMARY = b"\0s"
@@ -36,12 +37,12 @@ def row_here(value: bytes) -> bytes:
 
 
 def row_there(segment: int, offset: int, length: int, checksum: int) -> bytes:
-    """The row of an entry that stands in the write-ahead log."""
+    """The row of an entry whose value is in the write-ahead log."""
     return _POINTER.pack(_THERE, segment, offset, length, checksum)
 
 
 def place_of(row: bytes) -> ValueLocation | None:
-    """Where the entry of this row stands in the write-ahead log; None if it stands in the row."""
+    """Location of the entry's value in the write-ahead log; None if the row holds it."""
     return ValueLocation(*_POINTER.unpack(row)[1:]) if row[0] == _THERE else None
 
 
@@ -59,7 +60,7 @@ def decode_position(row: bytes) -> WalPosition:
 
 
 def summary_key(segment: int) -> bytes:
-    """Of the row that says whose values stand in a sealed segment."""
+    """Key of the row that lists the owners of the values in a sealed segment."""
     return _SUMMARY + _NUMBER.pack(segment)
 
 

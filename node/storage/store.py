@@ -2,8 +2,8 @@
 
 The problem: every turn of the node must write what all groups changed, atomically, and make it durable once, without
 stopping the event loop, and without moving the bytes of events more often than they must be. So a batch is appended to
-the write-ahead log (write_ahead_log.py) as one record, and goes into RocksDB's memory without a log of its own; an
-entry of some size stands in the write-ahead log alone, and RocksDB remembers where.
+the write-ahead log (write_ahead_log.py) as one record, and goes into RocksDB's memory without a log of its own; a large
+entry is only in the write-ahead log, and RocksDB remembers its location.
 
 The rules never broken:
  - RocksDB never makes durable what the write-ahead log has not made durable before: it is flushed by this file only,
@@ -55,15 +55,15 @@ _NO_WAL = WriteOptions()
 setattr(_NO_WAL, "disable_wal", True)  # noqa: B010  the library's stub calls it a method
 
 ROW_OVERHEAD_BYTES = 64
-"""Of a key in RocksDB's memory, roughly: to know when to flush without asking."""
+"""Bytes counted for a key in RocksDB's memory, roughly: to know when to flush without asking."""
 
 FLUSH_WAIT_S = 10.0
-"""`reclaim` waits so long for a table of some MiB; a disk that takes longer gets its space back the next time."""
+"""Time that `reclaim` waits for a table of some MiB; a disk that takes longer gets its space back the next time."""
 FLUSH_POLL_S = 0.005
 
 
 class Store:
-    """Meets `cluster.raft.Disk`. Open it with the identity of the node; close it, or use it in a `with`."""
+    """The store, as `cluster.raft.Disk`. Open it with the identity of the node; close it, or use it in a `with`."""
 
     def __init__(self, path: Path | str, identity: NodeIdentity, options: DiskOptions | None = None) -> None:
         self.path = Path(path)
@@ -165,18 +165,18 @@ class Store:
         self.identity = identity
 
     def count_start(self, remembered: int) -> None:
-        """Right before this process speaks to others: synced when this returns. Raises OlderCopy."""
+        """Count a start, right before this process speaks to others: synced when this returns. Raises OlderCopy."""
         self.identity.require_original(self.path)
         self._keep_identity(self.identity.started(remembered))
         self.sync()
 
     def note_copy(self, found: str) -> None:
-        """Peers know a later state of these data: for all later processes. Synced when this returns."""
+        """Note that peers know a later state of these data, for all later processes. Synced when this returns."""
         self._keep_identity(self.identity.found_a_copy(found))
         self.sync()
 
     def _failure(self, error: Exception) -> StorageError:
-        """Something failed for good: no write is taken any more, since nobody knows what the files hold now."""
+        """Note an error that is final: no write is taken any more, since nobody knows what the files hold now."""
         with self._lock:
             if self._failed is None:
                 self._failed = translate(error, self.path)
@@ -238,7 +238,8 @@ class Store:
         return StoreBatch()
 
     def write(self, batch: object) -> None:
-        """Consumes a batch of this store. After a DiskFull it takes no more writes until it was opened again."""
+        """Write a batch of this store, and consume it. After a DiskFull it takes no more writes until it was opened
+        again."""
         assert isinstance(batch, StoreBatch), "a batch of another store"
         db, wal = self._parts()
         with self._lock:
@@ -273,7 +274,7 @@ class Store:
         return self._compactor.seal(sealed)
 
     def _apply(self, ops: list[Op], values: Values, end: WalPosition) -> None:
-        """Into RocksDB's memory, with the position after the record: atomic, visible at once."""
+        """Apply the ops to RocksDB's memory, with the position after the record: atomic, visible at once."""
         rows = WriteBatch(raw_mode=True)
         put = rows.put
         spans = self._compactor.spans(values.segment)
@@ -301,7 +302,7 @@ class Store:
         self._memory_bytes += inline + ROW_OVERHEAD_BYTES * (len(ops) + 1)
 
     def _note_again(self, record: Record) -> None:
-        """Of a record that RocksDB has in its tables already: only where its entries stand must be known."""
+        """Note the entries of a record that RocksDB has in its tables already."""
         spans = self._compactor.spans(record.values.segment)
         for (kind, key, _), length in zip(record.ops, record.values.lengths, strict=True):
             if kind == PUT and length >= self._options.separate_bytes and is_entry(key):
@@ -309,11 +310,11 @@ class Store:
 
     @property
     def must_drain(self) -> bool:
-        """Something was written that a killed process would lose, though its death is to cost nothing."""
+        """True if records wait that a killed process would lose, though its death is to cost nothing."""
         return self._options.direct == "drained" and self._wal is not None and self._wal.waiting_bytes > 0
 
     def drain(self) -> None:
-        """Blocks, if not for long. Everything written before the call survives the death of the process."""
+        """Write all records out, so that they survive the death of the process. Blocks, if not for long."""
         _, wal = self._parts()
         if self._failed is not None:
             raise self._failed
@@ -352,7 +353,7 @@ class Store:
         return self._memory_bytes > factor * limits.memtable_bytes or self._since_switch > factor * limits.replay_bytes
 
     def _flush(self, wal: WriteAheadLog) -> None:
-        """RocksDB begins to write its memory into a table. Everything in it must be durable in the write-ahead log."""
+        """Let RocksDB write its memory into a table. Everything in it must be durable in the write-ahead log."""
         with self._lock:
             reached = wal.sync()  # what came since the last one; nearly nothing
             self._note_synced(reached)
@@ -362,7 +363,7 @@ class Store:
             self._memory_bytes = self._since_switch = 0
 
     def _keep_bounds(self, end: WalPosition) -> None:
-        """For a node that never asks for a sync: the page cache and RocksDB's memory stay bounded anyway."""
+        """Bound the page cache and RocksDB's memory, for a node that never asks for a sync."""
         if self._flush_is_due(4):
             assert self._wal is not None
             self._flush(self._wal)
@@ -385,18 +386,18 @@ class Store:
     # ------------------------------------------------------------ space
 
     def free_bytes(self) -> int:
-        """What the file system still has for this process's user."""
+        """Bytes that the file system still has for this process's user."""
         return data_directory.free_bytes(self.path)
 
     def used_bytes(self) -> int:
-        """What the files of the store take."""
+        """Bytes that the files of the store take."""
         return data_directory.used_bytes(self.path)
 
     def reclaim(self) -> CompactionResult:
         """Give the space of trimmed entries back to the file system. Blocks: call it from a worker thread, at times.
 
-        Removes segments that nobody needs. When too much of the rest is dead, it also picks thin segments; their live
-        entries then move along with the writes that follow, and the next call removes them.
+        Removes segments without live entries. When too much of the rest is dead, it also picks thin segments; their
+        live entries then move along with the writes that follow, and the next call removes them.
         """
         db, wal = self._parts()
         try:
@@ -418,7 +419,7 @@ class Store:
             raise self._failure(error) from error
 
     def _remove(self, unneeded: list[int], wal: WriteAheadLog) -> CompactionResult:
-        """Who writes meanwhile does not wait for it; who closes the store waits for one file."""
+        """Remove segments, without holding up writers; a close waits for one file."""
         with self._lock:
             removable = self._compactor.removable(unneeded)
         erased: list[int] = []
@@ -459,7 +460,8 @@ class Store:
     # ------------------------------------------------------------ end
 
     def close(self) -> None:
-        """Idempotent. Everything is durable and in tables afterwards, unless a write has failed: that was reported."""
+        """Close the store. Idempotent. Everything is durable and in tables afterwards, unless a write has failed: that
+        was reported."""
         self._closing = True
         self._syncing.shutdown(wait=True)
         with self._removing, self._lock:
@@ -498,7 +500,7 @@ class Store:
 
 
 def _sync_before_closing(wal: WriteAheadLog, db: Rdict | None) -> None:
-    """RocksDB flushes its memory when it closes."""
+    """Sync the write-ahead log before RocksDB closes, which flushes its memory."""
     try:
         wal.sync()
     except (SyncFailed, OSError):
@@ -508,7 +510,6 @@ def _sync_before_closing(wal: WriteAheadLog, db: Rdict | None) -> None:
 
 
 def _abandon(db: Rdict) -> None:
-    """RocksDB flushes its memory also when the object is forgotten. It must not when the write-ahead log cannot be
-    synced: its tables would know more than the write-ahead log has. So the object outlives everything, and the process
-    soon ends."""
+    """Keep RocksDB's object for ever: it flushes its memory also when the object is freed. It must not when the
+    write-ahead log cannot be synced: its tables would know more than the write-ahead log has. The process soon ends."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(db))

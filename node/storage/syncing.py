@@ -1,9 +1,9 @@
-"""Making durable, and what it means when that fails.
+"""Making data durable, and the meaning of a failure.
 
 The problem: after a sync that failed nobody knows what the disk has. Linux counts the pages as clean all the same: they
-are read as if they were there, and the next sync finds nothing to do and succeeds. Of the error each open file is told
-once, whoever asks first. So whoever tries again, or starts the process again, takes for durable what may be lost with
-the next loss of power.
+are read as if they were there, and the next sync finds nothing to do and succeeds. Each open file is told of the error
+once, at its first call. So a process that tries again, or that is started again, takes for durable what may be lost
+with the next loss of power.
 
 The rules:
  - every sync of the store goes through here, and its error is a SyncFailed: final for the store, and noted on the disk
@@ -14,8 +14,8 @@ The rules:
    failure could not be noted, because the disk failed at that, too, finds what is really there. Pages that are dirty
    stay; they are no loss, since a sync still has to come for them.
 
-Rejected: writing anew what was not synced (to a disk that has just failed), and reading with O_DIRECT (it cannot be had
-on every file system, and wants aligned buffers).
+Rejected: writing again what was not synced (to a disk that has just failed), and reading with O_DIRECT (it cannot be
+had on every file system, and wants aligned buffers).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from node.storage.errors import SyncFailed
 
 
 def sync_data(file: int, path: Path) -> None:
-    """The content of a file, and its length."""
+    """Sync the content of a file, and its length."""
     try:
         os.fdatasync(file)
     except OSError as error:
@@ -35,7 +35,7 @@ def sync_data(file: int, path: Path) -> None:
 
 
 def sync_directory(path: Path) -> None:
-    """The names in it."""
+    """Sync the names in a directory."""
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(file)
@@ -46,12 +46,12 @@ def sync_directory(path: Path) -> None:
 
 
 def forget_cached(file: int) -> None:
-    """What is clean is read from the disk the next time."""
+    """Drop the file's clean pages, so that they are read from the disk the next time."""
     os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 class System:
-    """The calls of the write-ahead log to whoever keeps its files: the operating system, or a simulated one."""
+    """The calls of the write-ahead log to the keeper of its files: the operating system, or a simulated one."""
 
     sync_data = staticmethod(sync_data)
     sync_directory = staticmethod(sync_directory)
@@ -59,7 +59,7 @@ class System:
 
 
 def make_directory(path: Path) -> None:
-    """And those above it that are missing; their names are durable when it returns."""
+    """Make the directory and its missing parents; their names are durable when it returns."""
     missing = [part for part in (path, *path.parents) if not part.exists()]
     path.mkdir(parents=True, exist_ok=True)
     for part in missing:
@@ -67,7 +67,7 @@ def make_directory(path: Path) -> None:
 
 
 def forget_cached_in(directory: Path) -> None:
-    """Of all files of a directory that nobody has open."""
+    """Drop the clean pages of all files of a directory that no process has open."""
     for path in directory.iterdir():
         if path.is_file():
             file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

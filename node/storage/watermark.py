@@ -1,4 +1,4 @@
-"""How far the store was certainly durable: a few numbers beside it that show when a file lost its end.
+"""Watermark of the store: its certainly durable length, which shows when a file lost its end.
 
 The problem: a write-ahead log that lost its end looks like one whose last write was torn by a kill, and RocksDB opens
 with a MANIFEST that lost its end as if the tables named there had never been. (Measured: cut in half, it opens as an
@@ -7,13 +7,13 @@ may have been acknowledged; a replica without it can lose it for the cluster.
 
 The rule: after every sync, the position in the write-ahead log that it covered, and the durable length of the MANIFEST,
 are written here; a store with less is not opened. The numbers are written in place without a sync of their own: after a
-loss of power they may say too little, never too much, since they are written after the sync that they speak of. What
-they do not say any more then, records of the write-ahead log do (wal/recovery.py).
+loss of power they may say too little, never too much, since they are written after the sync that they speak of. Records
+of the write-ahead log make up for what is missing then (wal/recovery.py).
 
-It is also where a failed sync is noted for later processes. It need not survive a loss of power: what the disk has not
-is gone then, and missed by what else stands here. And it must not need anything new of a disk that fails: a block of a
-file that is there and open is written over, in the page cache, which is the very thing that later processes must not
-trust. (Rejected: a file for it, which needs a name and a block, and cannot be had on a full disk.)
+A failed sync is noted here, too, for later processes. The note need not survive a loss of power: data that the disk has
+not is gone then, and missed by the other numbers here. And it must not need anything new of a disk that fails: it
+overwrites a block of a file that is there and open, in the page cache, which is the very thing that later processes
+must not trust. (Rejected: a file for it, which needs a name and a block, and cannot be had on a full disk.)
 
 Rejected for the numbers: comparing with the peers at start (a node alone must know that it is damaged), and a second
 sync.
@@ -37,7 +37,7 @@ _RECORD = struct.Struct(">QQQQI")
 _FAILED = b"failed sync: "
 _BETWEEN = ": "
 NOTE_BYTES = 1000
-"""Of a note, at most: it stays within the block that is there."""
+"""Most bytes of a note: it stays within the block that is there."""
 
 
 class Mark(NamedTuple):
@@ -60,10 +60,10 @@ class Watermark:
         self._durable = (0, -1)  # number and length of the manifest
 
     def read(self, *, complete: bool) -> Mark:
-        """Of a store that was never complete, it may say anything.
+        """Read the mark. One of a store that was never complete may say anything, and is ignored.
 
         Raises:
-            SyncFailed: of an earlier process.
+            SyncFailed: an earlier process has noted it.
         """
         data = os.pread(self._file, NOTE_BYTES, 0)
         if data.startswith(_FAILED):
@@ -79,18 +79,20 @@ class Watermark:
         return Mark(WalPosition(segment, offset), manifest, manifest_bytes)
 
     def write(self, wal: WalPosition) -> None:
-        """The wal is durable up to there."""
+        """Note that the write-ahead log is durable up to there."""
         data = _RECORD.pack(*wal, *self._look_at_manifest(), 0)[:-4]
         os.pwrite(self._file, data + crc32c(data).to_bytes(4, "big"), 0)
 
     def note_failure(self, error: SyncFailed) -> None:
-        """For all later processes; `write` is not called any more. Raises OSError: it could not be noted."""
+        """Note a failed sync for all later processes; `write` is not called any more. Raises OSError: it could not be
+        noted."""
         note = _FAILED + f"{error.path}{_BETWEEN}{error.reason}".encode()
         os.pwrite(self._file, note[:NOTE_BYTES], 0)
         os.fsync(self._file)
 
     def sync(self) -> None:
-        """Only when the store is made: later a number that is too old does no harm, a file without any does."""
+        """Sync the file, only when the store is made: later a number that is too old does no harm, a file without any
+        does."""
         sync_data(self._file, self._path)
 
     def _look_at_manifest(self) -> tuple[int, int]:
@@ -132,7 +134,7 @@ def current_manifest(database: Path) -> int:
 
 
 def check_manifest(mark: Mark, database: Path) -> None:
-    """Before RocksDB opens: afterwards it has put a new one in its place."""
+    """Check the MANIFEST before RocksDB opens: afterwards it has put a new one in its place."""
     number = current_manifest(database)
     if number < mark.manifest:
         raise StorageDamaged(database / "CURRENT", f"it names manifest {number}, but {mark.manifest} was in force")

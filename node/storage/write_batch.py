@@ -1,4 +1,4 @@
-"""What one turn of the node writes: operations in order, for one record of the write-ahead log."""
+"""Operations that one turn of the node writes, in order, for one record of the write-ahead log."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from node.storage.wal.record_format import DELETE, DELETE_RANGE, PUT, Op
 
 
 class StoreBatch:
-    """Consumed by `Store.write`."""
+    """Operations in order, consumed by `Store.write`."""
 
     __slots__ = ("ops",)
 

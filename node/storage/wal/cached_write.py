@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 
 MAX_BUFFERS = 1000
-"""Of one writev; the system takes 1024."""
+"""Buffers of one writev; the system takes 1024."""
 
 
 def write_all(file: int, buffers: list[bytes], at: int) -> None:
-    """All of them, one behind the other from `at` on, in the page cache. Raises OSError."""
+    """Write all buffers, one after the other from `at` on, into the page cache. Raises OSError."""
     for first in range(0, len(buffers), MAX_BUFFERS):
         part = buffers[first : first + MAX_BUFFERS]
         expected = sum(map(len, part))

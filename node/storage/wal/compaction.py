@@ -1,9 +1,9 @@
-"""Giving space back: removing segments that nobody needs, and thinning out those that few need.
+"""Compaction of the write-ahead log: removing segments without live entries, and thinning out those with few.
 
-The order that keeps a power loss harmless: find out what is not needed any more; sync, so that what made it so (a trim,
-a move) is durable; only then remove. And a segment stays while RocksDB, after a crash, would be rebuilt from it.
-Files are removed without the lock that writers take: where a file system tells the disk of freed blocks at once, dozens
-of segments take seconds.
+The order that keeps a power loss harmless: find the segments that are not needed any more; sync, so that the trim or
+move that made them so is durable; only then remove. And a segment stays while RocksDB, after a crash, would be rebuilt
+from it. Files are removed without the lock that writers take: where a file system tells the disk of freed blocks at
+once, dozens of segments take seconds.
 
 A thin segment is emptied by *moving*: its live entries are put again, under the same keys, in front of the batches that
 the node writes anyway. So moving needs no lock between a reader of old values and the writer of new ones, it is paid
@@ -34,7 +34,7 @@ from node.storage.wal.segment_usage import Span, Spans
 from node.storage.wal.write_ahead_log import WriteAheadLog
 
 MAX_THIN_SEGMENTS = 4
-"""Emptied at a time: the next call sees what came of it."""
+"""Segments emptied at a time: the next call sees the result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class WalCompactor:
     # ------------------------------------------------------------ opening
 
     def load(self, db: Rdict, start: WalPosition) -> None:
-        """What is known of the segments before the one in which the recovery begins. Those without a row hold nothing
+        """Load the spans of the segments before the one in which the recovery begins. Those without a row hold nothing
         that is needed: a row goes only after its segment."""
         self._flushed = start
         for key, value in _rows(db, *summary_range()):
@@ -83,7 +83,7 @@ class WalCompactor:
                 self._sealed.add(segment)
 
     def seal_all(self) -> None:
-        """After recovery: no segment that is there will be written again."""
+        """Seal all segments after recovery: none of them will be written again."""
         for segment in sorted(self._wal.segments):
             if segment not in self._sealed:
                 self._pending += self.seal(segment)
@@ -91,7 +91,7 @@ class WalCompactor:
     # ------------------------------------------------------------ along with writes
 
     def spans(self, segment: int) -> Spans:
-        """To note in it the entries that are written into this segment."""
+        """Spans of the segment, in which new entries are noted."""
         return self._spans.setdefault(segment, {})
 
     def seal(self, segment: int) -> list[Op]:
@@ -102,7 +102,7 @@ class WalCompactor:
         return bool(self._pending or self._moves)
 
     def ops_before(self, db: Rdict) -> list[Op]:
-        """To be written in front of a batch: moved entries, and rows of segments that are gone."""
+        """Operations to write before a batch: moved entries, and rows of removed segments."""
         ops, self._pending = self._pending, []
         left = self._options.move_bytes
         while self._moves and left > 0:
@@ -123,7 +123,7 @@ class WalCompactor:
     # ------------------------------------------------------------ reclaiming
 
     def first_needed(self, db: Rdict) -> dict[bytes, int | None]:
-        """The first index that each owner has: where its log begins."""
+        """The first index that each owner has: the begin of its log."""
         owners = {owner for segment in list(self._sealed) for owner in list(self._spans.get(segment, {}))}
         first: dict[bytes, int | None] = {}
         for owner in owners:
@@ -141,15 +141,15 @@ class WalCompactor:
         return sorted(segment for segment in self._sealed if not self._spans[segment])
 
     def flushed(self, position: WalPosition) -> None:
-        """RocksDB's tables hold everything up to here."""
+        """Note that RocksDB's tables hold everything up to here."""
         self._flushed = max(self._flushed, position)
 
     def removable(self, segments: list[int]) -> list[int]:
-        """Of `unneeded` ones, after a sync: those from which RocksDB would not be rebuilt after a crash."""
+        """Choose unneeded segments, after a sync, from which RocksDB would not be rebuilt after a crash."""
         return [segment for segment in segments if segment < self._flushed.segment]
 
     def removed(self, segments: list[int]) -> CompactionResult:
-        """Their files are gone. Chooses what to thin out next."""
+        """Note that the segments' files are removed. Chooses the next segments to thin out."""
         freed = 0
         for segment in segments:
             freed += self._wal.forget(segment)

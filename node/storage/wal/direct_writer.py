@@ -1,16 +1,16 @@
 """Writing a segment past the page cache, right to the disk.
 
-The problem: what is written in large pieces is costly on its way through the page cache. The kernel copies it into
-pages that it first has to find, block by block, and at a sync looks for them again, block by block. Written directly,
-the same bytes go from one buffer of ours to the device, and a sync finds little to do. `write_path.py` says when that
-is worth it, and has the figures; the rest goes through the page cache from here as well. What it costs: who reads what
-is no longer in the node's memory reads the disk, and not the page cache.
+The problem: data in large pieces is costly on its way through the page cache. The kernel copies it into pages that it
+first has to find, block by block, and at a sync looks for them again, block by block. Written directly, the same bytes
+go from one buffer of ours to the device, and a sync finds little to do. `write_path.py` says when that is worth it, and
+has the figures; the rest goes through the page cache from here as well. The price: a reader of data that is no longer
+in the node's memory reads the disk, and not the page cache.
 
 The rules:
- - what is added is in no file before `drain`; until it is, it is read from here;
+ - added data is in no file before `drain`; until then it is read from here;
  - a disk takes whole blocks, at multiples of a block. So each write begins with the block in which the one before
-   ended, whose first bytes are the same again, and behind the end come zeros, which are no record. Whatever a loss of
-   power makes of that block, what was durable in it does not change;
+   ended, whose first bytes are the same again, and the end is filled with zeros, which are no record. Whatever a loss
+   of power makes of that block, its durable part does not change;
  - after an error nothing is written any more;
  - `drain` makes nothing durable, unless it says so: else a sync must follow. The device may have a cache, and a file's
    length is no data.
@@ -39,21 +39,21 @@ from node.storage.wal.cached_write import write_all
 from node.storage.wal.write_path import WritePath
 
 BLOCK_BYTES = 4096
-"""No disk asks for more, and mapped memory begins at a multiple of it."""
+"""Bytes of a block: no disk asks for more, and mapped memory begins at a multiple of it."""
 
 BUFFER_BYTES = 1 << 22
-"""What the disk is given at a time, at most. After each time the thread waits for the interpreter, which may take
-longer than the disk did: so what is usual goes in one write."""
+"""Most bytes that the disk is given at a time. After each time the thread waits for the interpreter, which may take
+longer than the disk did: so a usual amount goes in one write."""
 
 _ZEROS = bytes(BLOCK_BYTES)
 
 
 class DirectWriter:
-    """Of one segment. `add` on the loop, the rest in any thread."""
+    """Writer of one segment. `add` runs on the loop, the rest in any thread."""
 
     def __init__(self, path: Path, file: int, head: bytes, write_path: WritePath) -> None:
-        """Writes what follows `head`, which is there already. `file`: a descriptor of it that goes through the page
-        cache, and outlives this.
+        """Prepare to write after `head`, which is in the file already. `file`: a descriptor of it that goes through the
+        page cache, and outlives this.
 
         Raises:
             OSError: EINVAL if this file system takes nothing past the page cache.
@@ -71,25 +71,25 @@ class DirectWriter:
         self._view = memoryview(mmap.mmap(-1, BUFFER_BYTES))
         self._view[: len(head)] = head
         self._block_at, self._filled = 0, len(head)  # where the buffer begins in the file, and how far it is filled
-        self._waiting: list[tuple[int, list[bytes]]] = []  # places in the file, and what comes there
+        self._waiting: list[tuple[int, list[bytes]]] = []  # places in the file, and the pieces for them
         self._failed: OSError | SyncFailed | None = None
         self._draining = threading.Lock()
-        self._added_bytes = 0  # counted by who adds
-        self._drained_bytes = 0  # and by who drains
+        self._added_bytes = 0  # counted by the thread that adds
+        self._drained_bytes = 0  # and by the one that drains
 
     def add(self, at: int, pieces: list[bytes]) -> None:
-        """`at`: where the last ones ended."""
+        """Add pieces; `at`: the end of the last ones."""
         self._waiting.append((at, pieces))
         self._added_bytes += sum(map(len, pieces))
 
     @property
     def waiting_bytes(self) -> int:
-        """In no file yet."""
+        """Bytes that are in no file yet."""
         return self._added_bytes - self._drained_bytes
 
     def drain(self, durable_to: int | None = None) -> bool:
-        """All that was added before the call is in the file, and survives the death of the process. Returns whether it
-        is durable, too, which it may be if the file is `durable_to` there. For any thread.
+        """Write all that was added before the call into the file, where it survives the death of the process. Returns
+        whether it is durable, too, which it may be if the file is `durable_to` there. For any thread.
 
         Raises:
             OSError, SyncFailed: then and ever after.
@@ -136,8 +136,8 @@ class DirectWriter:
             raise SyncFailed(self._path, str(error)) from error
 
     def _write_cached(self, pieces: list[bytes], size: int) -> None:
-        """What is in the page cache after it is clean once it is synced, and forgotten when its block is written past
-        it: the system sees to that."""
+        """Write through the page cache. The system sees to it that its pages are clean once they are synced, and
+        forgotten when their block is written past it."""
         write_all(self._cached, pieces, self._block_at + self._filled)
         filled = self._filled + size
         whole = filled // BLOCK_BYTES * BLOCK_BYTES
@@ -157,7 +157,7 @@ class DirectWriter:
         self._filled += len(rest)
 
     def _write_out(self, file: int) -> None:
-        """The buffer. What is in its last block, if that is not full, stays in it for the next write."""
+        """Write the buffer. A last block that is not full stays in it for the next write."""
         whole = self._filled // BLOCK_BYTES * BLOCK_BYTES
         rest = self._filled - whole
         size = whole
@@ -165,7 +165,7 @@ class DirectWriter:
             size += BLOCK_BYTES
             self._view[self._filled : size] = _ZEROS[: BLOCK_BYTES - rest]
         done = 0
-        while done < size:  # a short write ends with a whole block; what that was not is written again
+        while done < size:  # a short write ends with a whole block; the rest is written again
             written = os.pwritev(file, [self._view[done:size]], self._block_at + done)
             done += written // BLOCK_BYTES * BLOCK_BYTES
             if written < BLOCK_BYTES:
@@ -174,19 +174,19 @@ class DirectWriter:
         self._block_at, self._filled = self._block_at + whole, rest
 
     def find(self, at: int, length: int) -> bytes | None:
-        """What comes at this place of the file, of one piece; None: it is in the file."""
+        """Waiting bytes for this place of the file, within one piece; None: they are in the file."""
         for start, pieces in reversed(self._waiting[:]):
             if start <= at:
                 return _within(pieces, at - start, length)
         return None
 
     def close(self) -> None:
-        """What was not drained is gone."""
+        """Close the files. Data that was not drained is gone."""
         if self._file >= 0:
             os.close(self._file)
             os.close(self._durable_file)
             self._file = -1
-            self._view = memoryview(b"")  # the memory goes with the last who looks at it
+            self._view = memoryview(b"")  # the memory is freed with its last view
 
 
 def _last(pieces: list[bytes], size: int) -> bytes:

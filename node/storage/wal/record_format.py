@@ -1,9 +1,9 @@
-"""How the write-ahead log's segments and records look.
+"""Format of the write-ahead log's segments and records.
 
-A record is found even behind one that is unreadable: each begins with the *marker* of its segment, 8 random bytes that
-stand in the segment's head and nowhere else. (Not a constant: a client could send an event that looks like records.)
-It also says up to where the segment was durable when it was written. So a record that is whole proves damage of one
-that is not, if that one was durable by then; what was merely torn off by a loss of power was not.
+A record can be found even after one that is unreadable: each begins with the *marker* of its segment, 8 random bytes
+that are in the segment's head and nowhere else. (Not a constant: a client could send an event that looks like records.)
+It also says up to where the segment was durable when it was written. So a whole record proves that a broken one before
+it is damage, if that was durable by then; a tail that was merely torn off by a loss of power was not.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ RECORD_HEAD_BYTES = _RECORD.size
 
 
 class WalPosition(NamedTuple):
-    """A place between two records."""
+    """Position between two records."""
 
     segment: int
     offset: int
 
 
 class ValueLocation(NamedTuple):
-    """Where a value stands, and what it must look like."""
+    """Location of a value, its length and its checksum."""
 
     segment: int
     offset: int
@@ -55,7 +55,7 @@ class ValueLocation(NamedTuple):
 
 
 class Values(NamedTuple):
-    """Where the values of a record stand: one after the other, in the order of its ops."""
+    """Locations of a record's values: one after the other, in the order of its ops."""
 
     segment: int
     offset: int
@@ -86,7 +86,7 @@ class RecordHead:
 
     @property
     def data_at(self) -> int:
-        """From the record's begin."""
+        """Offset of the data from the record's begin."""
         return RECORD_HEAD_BYTES + len(self.meta)
 
     @property
@@ -107,7 +107,7 @@ def encode_segment_head(number: int, head: SegmentHead) -> bytes:
 
 
 def describe(ops: list[Op], checksums: list[int]) -> bytes:
-    """All of the ops but their values."""
+    """Encode the ops without their values."""
     description: list[bytes] = []
     for (kind, key, value), checksum in zip(ops, checksums, strict=True):
         description += (_OP.pack(kind, len(key), len(value), checksum), key)
@@ -123,7 +123,7 @@ def encode_record_head(marker: bytes, meta: bytes, data_bytes: int, sequence: in
 
 
 def read_segment_head(file: int, number: int, path: Path) -> SegmentHead | None:
-    """None: it is not whole."""
+    """Read a segment's head. None: it is not whole."""
     data = os.pread(file, SEGMENT_HEAD_BYTES, 0)
     if len(data) < SEGMENT_HEAD_BYTES or _CRC.unpack(data[-_CRC.size :])[0] != crc32c(data[: -_CRC.size]):
         return None
@@ -134,7 +134,7 @@ def read_segment_head(file: int, number: int, path: Path) -> SegmentHead | None:
 
 
 def read_record_head(file: int, offset: int, marker: bytes) -> RecordHead | None:
-    """None: there is none that is whole."""
+    """Read a record's head. None: there is no whole one."""
     raw = os.pread(file, RECORD_HEAD_BYTES, offset)
     if len(raw) < RECORD_HEAD_BYTES:
         return None
@@ -148,7 +148,7 @@ def read_record_head(file: int, offset: int, marker: bytes) -> RecordHead | None
 
 
 def read_record(file: int, begin: WalPosition, head: RecordHead, *, with_values: bool) -> Record | None:
-    """None: a value does not match its checksum."""
+    """Read a record. None: a value does not match its checksum."""
     ops: list[Op] = []
     data_at = begin.offset + head.data_at
     values = Values(begin.segment, data_at, [], [])

@@ -1,8 +1,8 @@
-"""Reading the write-ahead log after a crash: where it ends, and whether that is all that it may lack.
+"""Reading the write-ahead log after a crash: finding its end, and checking that no more than that is missing.
 
 The problem: a write-ahead log that was torn by a crash and one in which a durable record has become unreadable look
-alike from the front: records, and then none that is whole. The rule: what was durable once is there, or the store is
-not opened. What tells the two apart:
+alike from the front: records, and then none that is whole. The rule: everything that was durable once is there, or the
+store is not opened. These facts tell the two apart:
 
  - the segment that follows says how long this one was when it was sealed, and all of it was durable then;
  - the watermark, which may be too old after a loss of power, says up to where it was durable at least;
@@ -30,18 +30,18 @@ from node.storage.wal.record_format import (
 )
 
 PIECE_BYTES = 1 << 20
-"""Of a torn tail that is searched for records, at a time."""
+"""Bytes of a torn tail that are searched for records at a time."""
 
 
 class WalEnd(NamedTuple):
-    """Where the write-ahead log ends."""
+    """End of the write-ahead log: its position and last sequence number."""
 
     position: WalPosition
     sequence: int
 
 
 class Recovery:
-    """`records`, once and to the end; then `end`."""
+    """Reader of a write-ahead log: iterate `records` once and to the end; then read `end`."""
 
     def __init__(self, directory: Path, sizes: dict[int, int], opened: Callable[[int], int], system: System) -> None:
         self._directory = directory
@@ -54,7 +54,7 @@ class Recovery:
         return self._directory / f"{number:08}.seg"
 
     def records(self, start: WalPosition, durable: WalPosition) -> Iterator[Record]:
-        """All of the segments from `start.segment` on, those before `start` too.
+        """Iterate over the records of the segments from `start.segment` on, those before `start` too.
 
         Raises:
             StorageDamaged: a record is missing that is not the very end, or that was durable.
@@ -81,7 +81,7 @@ class Recovery:
     def _segment(
         self, number: int, start: WalPosition, durable: WalPosition, *, is_last: bool
     ) -> Generator[Record, None, bool]:
-        """Returns whether it is one."""
+        """Iterate over a segment's records. Returns whether it is one."""
         file, path = self._opened(number), self._path(number)
         # What is applied from here must not become durable in RocksDB before it is durable in the write-ahead log; and
         # it is what the disk has that counts, see syncing.py.
@@ -106,7 +106,8 @@ class Recovery:
         return True
 
     def _whole_records(self, file: int, marker: bytes, start: WalPosition) -> Iterator[Record]:
-        """Until the first that is not whole. Values before `start` are neither read nor checked."""
+        """Iterate over records until the first that is not whole. Values before `start` are neither read nor
+        checked."""
         while True:
             begin, sequence = self.end
             head = read_record_head(file, begin.offset, marker)
@@ -121,7 +122,7 @@ class Recovery:
             yield record
 
     def _search_behind(self, file: int, marker: bytes) -> None:
-        """For a record that proves that the one at the end was durable."""
+        """Search for a record that proves that the one at the end was durable. Raises StorageDamaged."""
         (number, end), _ = self.end
         at = end
         while at < self._sizes[number]:

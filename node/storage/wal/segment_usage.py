@@ -1,11 +1,11 @@
-"""Which segments of the write-ahead log are still needed: for every segment, whose values stand in it.
+"""Usage of the write-ahead log's segments: for each one, the owners of the values in it.
 
 The problem: a segment holds entries of many groups, each trimmed at its own time; it can go only when none of them is
 needed, and finding that out must not mean looking at every key of the store.
 
-What makes it cheap: a group's entries are written in the order of their index and trimmed from the front. So for each
-segment and group the first and last index and the bytes are enough; when the group's first entry lies behind the last
-one in the segment, the group is done with it. A group's *owner* is the first nine bytes of its keys: kind and number.
+A group's entries are written in the order of their index and trimmed from the front, which makes it cheap. So for each
+segment and group the first and last index and the bytes are enough; when the group's first entry is after the last one
+in the segment, the group is done with it. A group's *owner* is the first nine bytes of its keys: kind and number.
 
 The rule: an estimate may keep a segment too long (overwritten entries count until the front passes them), never lose
 one too early.
@@ -23,7 +23,7 @@ _INDEX = struct.Struct(">Q")
 
 @dataclass(slots=True)
 class Span:
-    """What one owner has in one segment."""
+    """Entries of one owner in one segment: first and last index, and bytes."""
 
     first: int
     last: int
@@ -34,7 +34,7 @@ Spans = dict[bytes, Span]
 
 
 def note(spans: Spans, key: bytes, size: int) -> None:
-    """A value of `size` bytes under `key` now stands in the segment of `spans`."""
+    """Note a value of `size` bytes under `key` in the segment of `spans`."""
     owner = key[:OWNER_BYTES]
     index = int(_INDEX.unpack_from(key, OWNER_BYTES)[0])
     span = spans.get(owner)
@@ -55,7 +55,8 @@ def decode(data: bytes) -> Spans:
 
 
 def drop_unneeded(spans: Spans, first_needed: dict[bytes, int | None]) -> None:
-    """`first_needed`: the first index that each owner still has; None if it has nothing."""
+    """Drop owners that need nothing here. `first_needed`: the first index that each owner still has; None if it has
+    nothing."""
     for owner, span in list(spans.items()):
         if owner in first_needed:
             first = first_needed[owner]

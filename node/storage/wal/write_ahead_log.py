@@ -2,7 +2,7 @@
 
 The problem: a store that logs a value and then writes it again into its own files moves every byte of the event log at
 least twice, and this build of RocksDB spends 1 us per KiB on a software checksum each time. Here a batch is appended
-once, and what RocksDB keeps of a large value is where it stands.
+once, and of a large value RocksDB keeps only the location.
 
 Measured (2 shared cores, 1-1.5 GB of values, 12 groups, a sync per MiB, whole process with its background work):
 
@@ -60,10 +60,10 @@ from node.storage.wal.write_path import WritePath
 log = logging.getLogger("holdfast.storage")
 
 JOIN_BELOW_BYTES = 64 * 1024
-"""A record up to this size is joined and written in one piece: cheaper than a list of small buffers."""
+"""Size up to which a record is joined and written in one piece: cheaper than a list of small buffers."""
 AHEAD_BYTES = 4 << 20
-"""The system reads so far ahead of somebody who reads a segment from one value to the next. Columns of events of 1 KiB
-that no cache has: 1.7 of the rate without; with 2 MiB it was 1.4, with 8 no more than with 4."""
+"""Bytes that the system reads ahead of a reader that goes from one value of a segment to the next. Columns of events of
+1 KiB that no cache has: 1.7 of the rate without; with 2 MiB it was 1.4, with 8 no more than with 4."""
 MAX_OPEN_SEGMENTS = 64
 """Descriptors for reading old segments; readers of old data stay in one for a while."""
 
@@ -72,8 +72,8 @@ class WriteAheadLog:
     """Segments of one directory. `scan` them first; then `begin` a new one; then `append`."""
 
     def __init__(self, directory: Path, system: System | None = None, *, write_path: WritePath | None = None) -> None:
-        """With a `write_path` records wait in memory for `drain` or `sync`, which may write them past the page cache,
-        where the file system can do that. Without one, they are in the page cache at once."""
+        """Open the directory. With a `write_path` records wait in memory for `drain` or `sync`, which may write them
+        past the page cache, where the file system can do that. Without one, they are in the page cache at once."""
         self.directory = directory
         self._system = system or System()
         directory.mkdir(exist_ok=True)
@@ -88,7 +88,7 @@ class WriteAheadLog:
         self._sync_failed: SyncFailed | OSError | None = None
         self._write_path = write_path
         self._direct: DirectWriter | None = None  # of the current segment
-        self._read_ahead: dict[int, tuple[int, int]] = {}  # segment -> where the last value ended, what was asked for
+        self._read_ahead: dict[int, tuple[int, int]] = {}  # segment -> (end of the last value, end read ahead)
         self._durable = 0  # offset in the current segment
         self._sizes = {number: self.path(number).stat().st_size for number in self._numbers()}
 
@@ -100,7 +100,7 @@ class WriteAheadLog:
 
     @property
     def segments(self) -> dict[int, int]:
-        """Number to length, in order; the last is the one being written."""
+        """Segments' numbers to lengths, in order; the last is the one being written."""
         return self._sizes
 
     @property
@@ -149,7 +149,8 @@ class WriteAheadLog:
             return None
 
     def append(self, ops: list[Op]) -> Values:
-        """Write one record; where its values stand. In the page cache, or in memory until `drain`; not durable."""
+        """Write one record, and return the locations of its values. It is in the page cache, or in memory until
+        `drain`; not durable."""
         values = [value for _, _, value in ops]
         checksums = [crc32c(value) for value in values]
         meta = describe(ops, checksums)
@@ -169,18 +170,18 @@ class WriteAheadLog:
         return Values(self._number, data_at, [len(value) for value in values], checksums)
 
     def sync(self) -> WalPosition:
-        """Everything appended before the call is durable afterwards: up to the position that is returned. For any
-        thread. After an error each further call raises it again: the system tells only one of those who ask."""
+        """Make everything durable that was appended before the call: up to the position that is returned. For any
+        thread. After an error each further call raises it again: the system tells only the first of those that ask."""
         with self._sync_lock:
             return self._sync()
 
     @property
     def waiting_bytes(self) -> int:
-        """Of records that no file has yet: what a killed process loses."""
+        """Bytes of records that no file has yet: a killed process loses them."""
         return self._direct.waiting_bytes if self._direct is not None else 0
 
     def drain(self) -> None:
-        """Everything appended before the call is in its file, if not durable. For any thread."""
+        """Write everything appended before the call to its file, if not durably. For any thread."""
         if self._direct is not None:
             self._direct.drain()
 
@@ -211,8 +212,8 @@ class WriteAheadLog:
         return data
 
     def _from_file(self, place: ValueLocation) -> bytes:
-        """Who reads on is waited for by the disk, and does not wait for it: the page cache has nothing that was written
-        past it."""
+        """Read a value from its file, and let the disk read ahead of a sequential reader: the page cache has nothing
+        that was written past it."""
         file, end = self._descriptor(place.segment), place.offset + place.length
         if self._write_path is not None:
             read_until, ahead = self._read_ahead.get(place.segment, (0, 0))
@@ -223,7 +224,8 @@ class WriteAheadLog:
         return os.pread(file, place.length, place.offset)
 
     def _waiting(self, place: ValueLocation) -> bytes | None:
-        """What was not written to the file yet. Only the loop changes segments, and it does not while it reads."""
+        """Value that was not written to the file yet. Only the loop changes segments, and it does not while it
+        reads."""
         direct = self._direct
         return direct.find(place.offset, place.length) if direct is not None and place.segment == self._number else None
 
@@ -241,7 +243,8 @@ class WriteAheadLog:
             return file
 
     def erase(self, number: int) -> None:
-        """The file of a segment in which nothing is needed. For any thread; it may take long. `forget` must follow."""
+        """Remove the file of a segment in which nothing is needed. For any thread; it may take long. `forget` must
+        follow."""
         assert number < self._number, "the segment being written stays"
         with self._reading_lock:
             file = self._reading.pop(number, None)
@@ -250,7 +253,7 @@ class WriteAheadLog:
         self.path(number).unlink(missing_ok=True)
 
     def forget(self, number: int) -> int:
-        """One that was erased. Returns the bytes that it had."""
+        """Forget a segment that was erased. Returns the bytes that it had."""
         self._read_ahead.pop(number, None)
         return self._sizes.pop(number, 0)
 
@@ -268,8 +271,8 @@ class WriteAheadLog:
     # ------------------------------------------------------------ recovery
 
     def scan(self, start: WalPosition, durable: WalPosition) -> Iterator[Record]:
-        """All records of the segments from `start.segment` on, those before `start` too; then the write-ahead log ends
-        after the last of them. What follows it was torn by a crash and is cut off.
+        """Iterate over the records of the segments from `start.segment` on, those before `start` too; then the
+        write-ahead log ends after the last of them. A tail after it was torn by a crash and is cut off.
 
         Raises:
             StorageDamaged: a record is missing that is not the very end, or that was durable.

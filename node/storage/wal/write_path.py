@@ -1,8 +1,8 @@
-"""Which way records go to their segment: through the page cache, or past it.
+"""Choice of the way that records take to their segment: through the page cache, or past it.
 
-The problem: what is written past the page cache costs half the processor, and each time a round trip to the device.
-With few bytes at a time that trip costs more than it saves; and where a system call is all the durability that is asked
-for, a slow disk would be waited for that the page cache would have hidden.
+The problem: writing past the page cache costs half the processor, and each time a round trip to the device. With few
+bytes at a time that trip costs more than it saves; and where only a system call's durability is asked for, we would
+wait for a slow disk that the page cache would have hidden.
 
 Measured (three nodes and their client on two cores; rate and CPU of all processes, through the page cache = 1):
 
@@ -16,37 +16,37 @@ Measured (three nodes and their client on two cores; rate and CPU of all process
 The right half is from before a node kept more than 32 MiB of newest events. With 256 MiB, while they fill up, it was
 1.07 for batches of 1 KiB and 1.16 for events of 16 KiB.
 
-The rules: many bytes go past the page cache, and few do while many are usual, since whoever mixes both makes the system
-look for the pages of one before the other. Who need not wait for the disk uses it only while it is fast. That is judged
-by what half of the bytes reach at least: on a busy machine some writes take ten times as long as the disk does, since
+The rules: many bytes go past the page cache, and so do few while many are usual, since a mix makes the system look for
+the pages of one before the other. A write that need not wait for the disk uses it only while it is fast. The speed that
+half of the bytes reach at least decides: on a busy machine some writes take ten times as long as the disk does, since
 their thread waits for a processor or for the interpreter.
 """
 
 from __future__ import annotations
 
 SYNCED_FROM_BYTES = 128 * 1024
-"""Of one time, or usually; for who waits for the disk anyway ..."""
+"""Bytes, now or usually, from which writes that wait for the disk anyway go past the page cache."""
 DRAINED_FROM_BYTES = 384 * 1024
-"""... and for who would not: with single events of 1 KiB, 200 at a time, the direct way has 0.8 of the rate."""
+"""Bytes from which others do: with single events of 1 KiB, 200 at a time, the direct way has 0.8 of the rate."""
 
 SHARE = 0.125
-"""What the newest time counts in what is usual."""
+"""Weight of the newest write in the usual number of bytes."""
 
 TRIED_BYTES = 16 << 20
-"""So much is written past the page cache before it is judged how fast the disk is ..."""
+"""Bytes that are written past the page cache before the disk's speed is judged."""
 FAST_BYTES_PER_S = 250e6
-"""... a solid-state drive is; a rotating disk, and the cheap ones that clouds rent out, are not ..."""
+"""Speed of a fast disk: a solid-state drive reaches it; a rotating disk, and the cheap ones of clouds, do not."""
 OFTEN_SLOWER = 10
-"""... unless on the whole it is so much slower: one that stands still again and again ..."""
+"""Factor by which the mean of all writes may be slower: beyond it the disk stands still again and again."""
 CACHED_BYTES = 512 << 20
-"""... and so much goes through the page cache before a slow one is tried again."""
+"""Bytes that go through the page cache before a slow disk is tried again."""
 
 
 class WritePath:
-    """Of one write-ahead log; asked and told by one thread at a time."""
+    """Choice of the way for one write-ahead log; called by one thread at a time."""
 
     def __init__(self, *, is_synced: bool) -> None:
-        """`is_synced`: a sync follows each time. Otherwise nobody need wait for the disk, and a slow one is let be."""
+        """`is_synced`: a sync follows each time. Otherwise nobody need wait for the disk, and a slow one is avoided."""
         self._is_synced = is_synced
         self._direct_from = SYNCED_FROM_BYTES if is_synced else DRAINED_FROM_BYTES
         self._usual_bytes = 0.0
@@ -55,7 +55,7 @@ class WritePath:
         self._cached_bytes = 0  # still to go through the page cache: the disk is slow
 
     def is_direct(self, size: int) -> bool:
-        """So many bytes are written now."""
+        """Choose for a write of `size` bytes: True: past the page cache."""
         self._usual_bytes += SHARE * (size - self._usual_bytes)
         if self._cached_bytes > 0:
             self._cached_bytes -= size
@@ -63,7 +63,7 @@ class WritePath:
         return max(size, self._usual_bytes) >= self._direct_from
 
     def took(self, size: int, seconds: float) -> None:
-        """What was written past the page cache. Only what is much by itself tells how fast the disk is."""
+        """Note the time of a write past the page cache. Only a large one tells how fast the disk is."""
         if self._is_synced or size < self._direct_from:
             return
         self._tried.append((size / max(seconds, 1e-9), size))
@@ -76,7 +76,7 @@ class WritePath:
 
 
 def _usual_speed(tried: list[tuple[float, int]]) -> float:
-    """That half of the bytes reach at least."""
+    """Speed that half of the bytes reach at least."""
     left = sum(size for _, size in tried) / 2
     for speed, size in sorted(tried, reverse=True):
         left -= size
