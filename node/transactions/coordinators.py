@@ -1,4 +1,4 @@
-"""Which coordinator keeps a transactional id, and how it is asked.
+"""The coordinator of each transactional id, and questions to it.
 
 The rule: an id has the same coordinator for ever, since their number never changes (`cluster.metadata.COORDINATORS`).
 They are made when the first id is asked for: a cluster without transactions does not pay for them.
@@ -17,11 +17,11 @@ from node.coordinator.groups.commands import coordinator_of
 from node.transactions.errors import TransactionFailed
 
 MADE_WITHIN_S = 5.0
-"""For the coordinators to be made, and heard of at this node."""
+"""Time for the coordinators to be made, and known at this node."""
 
 
 class Calls(Protocol):
-    """`node.leader_calls.LeaderCalls`."""
+    """Questions to groups' leaders, as `node.leader_calls.LeaderCalls` asks them."""
 
     async def ask(self, group: int, question: Any) -> Any: ...
     async def ask_until(self, group: int, question: Any, within_s: float) -> Any: ...
@@ -34,19 +34,20 @@ class Coordinators:
         execute: Callable[[Any], Awaitable[CommandResult]],
         until: Callable[[Callable[[], bool], float], Awaitable[bool]],
     ) -> None:
-        """`execute`: a command of the metadata group. `until`: waits for a state of the metadata."""
+        """`execute`: runs a command of the metadata group. `until`: waits for a state of the metadata."""
         self._view = view
         self._execute = execute
         self._until = until
         self._making: asyncio.Future[None] | None = None
 
     def groups(self) -> list[int]:
-        """Their Raft groups; [] when there are none yet."""
+        """Raft groups of the coordinators; [] when there are none yet."""
         log = self._view.log(COORDINATORS)
         return [] if log is None else [partition.group for partition in log.partitions]
 
     async def group_of(self, transactional_id: str) -> int:
-        """Of an id, or of a writer of groups; members of its groups are kept with it. Raises TransactionFailed."""
+        """Raft group of an id's coordinator, or of a writer of groups; members of its groups are kept with it. Raises
+        TransactionFailed."""
         if not self.groups():
             await self._made()
         of_member = coordinator_of(transactional_id)

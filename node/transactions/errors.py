@@ -1,4 +1,4 @@
-"""Why a transaction cannot be begun, gone on with, or committed."""
+"""Errors of transactions that cannot be begun, continued or committed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ Code = Literal[
 
 
 class TransactionFailed(Exception):
-    """`decided`: nothing of the transaction counts, now or ever. False: nobody knows, or nothing was decided."""
+    """Raised when a transaction cannot begin, go on or commit. `decided`: nothing of it counts, now or ever. False:
+    that is unknown, or nothing was decided."""
 
     def __init__(self, code: Code, detail: str, *, decided: bool = False) -> None:
         super().__init__(detail)

@@ -1,11 +1,11 @@
-"""All transactional ids that are held at this node.
+"""Transactional ids that are held at this node.
 
 The problem: a client may name its transactional id, and then there is one holder of it in the cluster; most stock
-clients name none, and want transactions as they come. Ids that nobody named are the node's own, and are used again and
-again, so that a coordinator knows about as many of them as there were ever open at once, and not as many as there were
+clients name none, and want transactions as they come. Ids without a client's name are the node's own, and are used
+again and again, so that a coordinator knows only as many as were ever open at once, and not as many as there were
 links.
 
-The rule: what is lent out again has no transaction that could still write: its end is known, and its next pair.
+The rule: an id that is lent out again has no transaction that could still write: its end is known, and its next pair.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ from node.transactions.transaction import HeldTransaction
 log = logging.getLogger("holdfast.transactions")
 
 OWN_PREFIX = "$node-"
-"""Of ids that nobody named. Clients' ids do not begin with a dollar sign."""
+"""Prefix of the node's own ids. Clients' ids do not begin with a dollar sign."""
 
 MAX_OWN = 10_000
-"""Of those, open at once at one node."""
+"""Own ids that are open at once at one node."""
 
 MAX_TIMEOUT_MS = 15 * 60 * 1000
 DEFAULT_TIMEOUT_MS = 60_000
-"""As Kafka's."""
+"""Default timeout, as Kafka's."""
 
 
 class TransactionManager:
     def __init__(
         self, node_id: int, calls: Calls, coordinators: Coordinators, start: Callable[[], NodeStart | None]
     ) -> None:
-        """`start`: which one of the node this is, once it is counted. When it is gone, what it had open is aborted."""
+        """`start`: the start of this node, once it is counted. When it is gone, its open transactions are aborted."""
         self.calls = calls
         self.coordinators = coordinators
         self._node_id = node_id
         self._start = start
         self._free: dict[int, list[TransactionalProducer]] = {}  # by timeout; their next pair is known
         self._numbers = 0
-        self._spare_numbers: deque[int] = deque()  # of ids that were given up, to be registered anew; the oldest first
+        self._spare_numbers: deque[int] = deque()  # of ids that were given up, to be registered again; the oldest first
         self._held: dict[str, tuple[TransactionalProducer, Callable[[str], None]]] = {}  # named ones
         self._ending: set[asyncio.Task[None]] = set()
         self.leases = LeaseRenewer(calls)
@@ -57,9 +57,9 @@ class TransactionManager:
     async def hold(
         self, name: str, timeout_ms: int, fenced: Callable[[str], None], *, holder: str = "", succeeds: str = ""
     ) -> TransactionalProducer:
-        """Nobody else has the id from now on. `fenced` is called when another link of this node takes it. `holder`: as
-        who asks calls itself; "": a name is drawn. `succeeds`: the holder that comes back; if anybody else has had the
-        id since, it is refused. Raises TransactionFailed."""
+        """Hold the id for a link; earlier holders are fenced. `fenced` is called when another link of this node takes
+        it. `holder`: the client's name for itself; "": a name is drawn. `succeeds`: the holder that comes back; refused
+        if another holder has had the id since. Raises TransactionFailed."""
         if name.startswith("$"):
             raise TransactionFailed("invalid", f"transactional id {name!r}: choose one without a dollar sign in front")
         group = await self.coordinators.group_of(name)
@@ -70,16 +70,16 @@ class TransactionManager:
         earlier = self._held.get(name)
         assert producer.pair is not None
         if earlier is not None and (earlier[0].pair or producer.pair) > producer.pair:
-            # pairs only rise: that one came later, and was answered first
+            # pairs only rise: the other one came later, and was answered first
             raise TransactionFailed("fenced", f"another link of this node has {name!r} now")
         self._held[name] = (producer, fenced)
-        if earlier is not None and earlier[0].holder != producer.holder:  # it is no other try of the same attach
+        if earlier is not None and earlier[0].holder != producer.holder:  # it is no other attempt of the same attach
             earlier[0].fenced = earlier[0].fenced or f"another link of this node has {name!r} now"
             earlier[1](earlier[0].fenced)
         return producer
 
     def let_go(self, producer: TransactionalProducer) -> None:
-        """Its link is gone. The id keeps its pair at the coordinator."""
+        """Release an id whose link is gone. The id keeps its pair at the coordinator."""
         held = self._held.get(producer.name)
         if held is not None and held[0] is producer:
             del self._held[producer.name]
@@ -91,14 +91,14 @@ class TransactionManager:
     # ------------------------------------------------------------ members of groups
 
     async def join(self, terms: MemberTerms) -> MemberProducer:
-        """A member of a transaction group; its lease is kept from here (`leases.keep`) until it is let go. Raises
+        """Join a transaction group; the member's lease is kept from here (`leases.keep`) until it is released. Raises
         TransactionFailed."""
         producer = MemberProducer(self.calls, await self.coordinators.group_of(terms.writer), terms)
         await producer.join()
         return producer
 
     async def _leave(self, producer: MemberProducer) -> None:
-        """Its client is gone before it began."""
+        """Abort a member whose client has left before it began."""
         assert producer.pair is not None
         try:
             await producer.end(producer.pair, commit=False)
@@ -108,13 +108,13 @@ class TransactionManager:
     # ------------------------------------------------------------ transactions
 
     async def begin(self, producer: TransactionalProducer) -> HeldTransaction:
-        """Raises TransactionFailed."""
+        """Begin a transaction of a held id. Raises TransactionFailed."""
         return HeldTransaction(self.calls, producer, await producer.ready())
 
     # ------------------------------------------------------------ ids that nobody names
 
     async def begin_anonymous(self, timeout_ms: int) -> HeldTransaction:
-        """Raises TransactionFailed."""
+        """Begin a transaction of an own id. Raises TransactionFailed."""
         free = self._free.get(timeout_ms, [])
         producer = free.pop() if free else await self._own(timeout_ms)
         assert producer.pair is not None
@@ -133,8 +133,8 @@ class TransactionManager:
         return producer
 
     def _number(self) -> int:
-        """A new one while there are any: what stood in the way of one that was given up, a coordinator or a partition
-        that is down, may still be there."""
+        """A new number while there are any. An id may have been given up since a coordinator or a partition is down,
+        and that may still be so."""
         if self._numbers < MAX_OWN:
             self._numbers += 1
             return self._numbers - 1
@@ -147,7 +147,7 @@ class TransactionManager:
         return self._spare_numbers.popleft()
 
     def give_back(self, transaction: HeldTransaction) -> None:
-        """It has ended, and nobody named its id."""
+        """Take an own id back: its transaction has ended."""
         self._soon(self._give_back(transaction))
 
     async def _give_back(self, transaction: HeldTransaction) -> None:
@@ -170,7 +170,7 @@ class TransactionManager:
         task.add_done_callback(self._ending.discard)
 
     async def close(self) -> None:
-        """The node stops; its coordinator ends what is open when it finds this node gone."""
+        """Close as the node stops; the coordinator ends open transactions when it finds this node gone."""
         await self.leases.close()
         for task in list(self._ending):
             task.cancel()
@@ -178,5 +178,5 @@ class TransactionManager:
 
 
 def _number_of(producer: TransactionalProducer) -> int:
-    """Of an id that is the node's own."""
+    """Number of an id that is the node's own."""
     return int(producer.name.rpartition("-")[2])

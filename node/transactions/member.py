@@ -1,9 +1,9 @@
 """A member of a transaction group, held at this node for a client: one transaction, whose end its group decides.
 
-The problem: the client says "commit" when it has written its part, and whether that counts is somebody else's to say,
-somewhere else, later. The rules: what is told to the client as done is that the coordinator has noted it as prepared;
-from then on nothing here ends it, neither the end of the link nor that of this node; before that, whoever goes silent
-or goes away takes its member along.
+The problem: the client says "commit" when it has written its part, and another process decides elsewhere, and later,
+whether that counts. The rules: the client hears "done" when the coordinator has noted the member as prepared; from then
+on nothing here ends it, neither the end of the link nor that of this node; before that, a client that goes silent or
+away takes its member along.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ from node.transactions.producer import END_ATTEMPT_S, REGISTER_WITHIN_S, Transac
 log = logging.getLogger("holdfast.transactions")
 
 RENEW_PERIOD_S = 0.5
-"""Between renewals of the leases of this node's members: a quarter of the shortest."""
+"""Time between renewals of the leases of this node's members: a quarter of the shortest."""
 
 DEFAULT_LEASE_MS = 45_000
-"""For clients that ask for none: they send a heartbeat every thirty seconds at the latest, since nodes ask for it."""
+"""Lease for clients that ask for none: they send a heartbeat every thirty seconds at the latest, since nodes ask for
+it."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemberTerms:
-    """What a client wants to be a member of, and as which part of it."""
+    """Terms of a client that joins a group: the group, and the part that it writes."""
 
     writer: str
     batch: int
@@ -54,7 +55,7 @@ class MemberProducer(TransactionalProducer):
         self._begun = self._end_asked = False
 
     async def join(self) -> None:
-        """Raises TransactionFailed."""
+        """Join the group. Raises TransactionFailed."""
         terms = self._terms
         question = JoinGroup(
             terms.writer, terms.batch, terms.run, terms.part, terms.attempt, self.holder, terms.lease_ms
@@ -73,7 +74,7 @@ class MemberProducer(TransactionalProducer):
         return self.pair
 
     async def end(self, pair: tuple[int, int], *, commit: bool, groups: Collection[int] = ()) -> Decided | Prepared:
-        """To be noted as prepared, or to be aborted. Asks until it is known. Raises TransactionFailed."""
+        """Prepare the member, or abort it. Asks until the outcome is known. Raises TransactionFailed."""
         self._end_asked = True
         question: Any = PrepareMember(self.member) if commit else EndTransaction(self.name, *pair, commit=False)
         while True:
@@ -86,7 +87,7 @@ class MemberProducer(TransactionalProducer):
 
     @property
     def is_left(self) -> bool:
-        """It was joined, and nothing was begun or ended under it."""
+        """True if the member joined, and nothing was begun or ended under it."""
         return self.pair is not None and not self._begun and not self._end_asked
 
 
@@ -95,11 +96,11 @@ class _Lease:
     producer: MemberProducer
     heard: Callable[[], bool]
     over: Callable[[str], None]
-    due: bool = False  # its client was heard of since the coordinator was told last
+    due: bool = False  # its client was heard since the coordinator was told last
 
 
 class LeaseRenewer:
-    """Of the members that are held at this node: renewed while their clients are heard of."""
+    """Renews the leases of the members that are held at this node, while their clients are heard."""
 
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
@@ -107,8 +108,8 @@ class LeaseRenewer:
         self._renewing: asyncio.Task[None] | None = None
 
     def keep(self, producer: MemberProducer, heard: Callable[[], bool], over: Callable[[str], None]) -> None:
-        """`heard`: whether anything came from its client since the last call. `over` is called when the member has no
-        lease any more, and was not let go."""
+        """Keep a member's lease. `heard`: whether anything came from its client since the last call. `over` is called
+        when the member has no lease any more, and was not released."""
         self._held[producer.member] = _Lease(producer, heard, over)
         self._start()
 
@@ -118,7 +119,7 @@ class LeaseRenewer:
             self._renewing.add_done_callback(self._stopped)
 
     def _stopped(self, task: asyncio.Task[None]) -> None:
-        """A bug met for one member must not cost the others their leases."""
+        """Start renewing again: a bug met for one member must not cost the others their leases."""
         self._renewing = None
         if task.cancelled():
             return
@@ -139,7 +140,7 @@ class LeaseRenewer:
             await asyncio.gather(*(self._renew(group, leases) for group, leases in by_group.items()))
 
     async def _renew(self, group: int, leases: list[_Lease]) -> None:
-        """One attempt: the next one is soon."""
+        """Renew once: the next attempt is soon."""
         renewed = [lease for lease in leases if lease.due]
         silent = [lease.producer.member for lease in leases if not lease.due]
         answer = await self._calls.ask(group, RenewLeases([lease.producer.member for lease in renewed], silent))

@@ -33,22 +33,24 @@ from node.transactions.errors import Code, TransactionFailed
 log = logging.getLogger("holdfast.transactions")
 
 BUSY_DELAY_S = 0.05
-"""Between attempts at a coordinator that is still ending the last transaction."""
+"""Delay between attempts at a coordinator that is still ending the last transaction."""
 
 REGISTER_WITHIN_S = 10.0
-"""For a coordinator to have a leader, and for the transaction of an earlier holder to be ended."""
+"""Time for a coordinator to have a leader, and for the transaction of an earlier holder to be ended."""
 
 FINISH_WITHIN_S = 30.0
-"""For the markers of a decided transaction to be everywhere, before its id is given up: a partition may be down."""
+"""Time for the markers of a decided transaction to be everywhere, before its id is given up: a partition may be
+down."""
 
 END_ATTEMPT_S = 5.0
-"""Of asking for a decision: nobody gives up, but each attempt ends, so that a change of leader is noticed."""
+"""Time of one attempt to ask for a decision. The caller never gives up, but each attempt ends, so that a change of
+leader is noticed."""
 
 DECIDED = ("fenced", "ended", "expired")
-"""Who is told so as the answer to an end knows that the transaction was aborted."""
+"""Codes of an answer to an end that say that the transaction was aborted."""
 
 OVER = (*DECIDED, "unknown-id")
-"""Who is told so as the answer to a note knows that nothing is begun by it any more."""
+"""Codes of an answer to a note that say that it begins nothing any more."""
 
 _CODES: dict[str, Code] = {
     "forgotten": "fenced",
@@ -66,14 +68,14 @@ _CODES: dict[str, Code] = {
 
 class TransactionalProducer:
     decides = True
-    """Whoever ends its transactions decides them; a member of a group only prepares them, even empty ones."""
+    """True if the end of a transaction decides it; a member of a group only prepares its own, even an empty one."""
 
     def __init__(
         self, calls: Calls, name: str, group: int, timeout_ms: int, *, holder: str = "", succeeds: str = "",
         at: NodeStart | None = None,
     ) -> None:  # fmt: skip
-        """`group`: its coordinator. `holder`: the name of who holds the id here; "": it is drawn. `succeeds`: the
-        holder that comes back as this one. `at`: this start of this node."""
+        """`group`: its coordinator. `holder`: the client's name for itself; "": one is drawn. `succeeds`: the holder
+        that comes back as this one. `at`: this start of this node."""
         self.name = name
         self.group = group
         self.timeout_ms = timeout_ms
@@ -87,8 +89,8 @@ class TransactionalProducer:
         self._finishing: asyncio.Task[None] | None = None
 
     async def register(self, *, lost: tuple[int, int] | None = None) -> None:
-        """`lost`: of a transaction that was ended without us; then only if nobody else has registered the id since.
-        Raises TransactionFailed."""
+        """Register the id. `lost`: the pair of a transaction that was ended without us; then only if no other holder
+        has registered the id since. Raises TransactionFailed."""
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + REGISTER_WITHIN_S
         question = Register(self.name, self.holder, self.timeout_ms, lost=lost, succeeds=self._succeeds, at=self._at)
@@ -114,13 +116,14 @@ class TransactionalProducer:
         return self.pair
 
     async def end(self, pair: tuple[int, int], *, commit: bool, groups: Collection[int] = ()) -> Decided | Prepared:
-        """What was decided, for good, when committed readers see it, or after a while. Asks until it is known: as long
-        as nobody can be asked, nothing is. `groups`: partitions that take part, and of which the coordinator may not
-        have been told. Raises TransactionFailed when it was decided otherwise."""
+        """End the transaction, and return the final decision: when committed readers see it, or after a while. Asks
+        until it is known: without a coordinator to ask, nothing is. `groups`: partitions that take part, and may be
+        unknown to the coordinator. Raises TransactionFailed when it was decided otherwise."""
         return await self._end(EndTransaction(self.name, *pair, commit), pair, commit=commit, groups=groups)
 
     async def decide(self, pair: tuple[int, int], *, commit: bool, groups: Collection[int] = ()) -> Decided | Prepared:
-        """As `end`, as soon as it is decided: only the next transaction waits for the markers (`ready`)."""
+        """End the transaction as `end` does, but return at the decision: only the next one waits for the markers
+        (`ready`)."""
         return await self._end(DecideTransaction(self.name, *pair, commit), pair, commit=commit, groups=groups)
 
     async def _end(
@@ -154,8 +157,9 @@ class TransactionalProducer:
     async def _at_once(
         self, question: EndTransaction | DecideTransaction, pair: tuple[int, int], groups: Collection[int]
     ) -> Any:
-        """The answer to the end, asked for with the note of these partitions. One attempt: an older node does not know
-        the question. Then in two steps: None when the coordinator knows of them, or has nothing open for them."""
+        """End the transaction with one question that also notes these partitions. One attempt: an older node does not
+        know the question. Then the partitions are noted alone, and the answer is None when the coordinator knows them,
+        or has nothing open for them."""
         decide = isinstance(question, DecideTransaction)
         answer = await self._calls.ask(self.group, NoteAndEnd(self.name, *pair, question.commit, list(groups), decide))
         note = AddPartitions(self.name, *pair, list(groups))
@@ -167,8 +171,8 @@ class TransactionalProducer:
         return answer
 
     async def _finish(self, pair: tuple[int, int], *, commit: bool) -> None:
-        """The decision is known; ask until every partition has its marker, and the next pair is told. Whoever does not
-        know of the decision, or not of the question, is asked for the decision again."""
+        """Wait until every partition has its marker, and the next pair is told. A coordinator that does not know the
+        decision, or the question, is asked for the decision again."""
         waits, decides = AwaitEnd(self.name, *pair), EndTransaction(self.name, *pair, commit)
         question: AwaitEnd | EndTransaction = waits
         loop = asyncio.get_running_loop()
@@ -193,7 +197,8 @@ class TransactionalProducer:
             self.pair, self.fenced = None, f"another holder has {self.name!r} now"
 
     def _over(self, why: TransactionFailed, pair: tuple[int, int]) -> None:
-        """It was decided without us. After a timeout the id is still ours, with a pair that has to be asked for."""
+        """Note a decision that was made without us. After a timeout the id is still ours, with a pair that has to be
+        asked for."""
         if why.code == "fenced":
             self.pair, self.fenced = None, why.detail
         else:

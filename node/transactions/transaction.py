@@ -9,10 +9,10 @@ rules:
 
 The partition's begin goes in front of the first events, in one round of replication with them, and the coordinator's
 note goes with the end, in one round with the decision; one that lasts longer is noted before (`NOTE_AFTER_S`), so that
-its time runs out there, and whoever takes its id ends it. So a partition may hold events of a transaction that
-the coordinator has not heard of, when this node dies or the id has another holder: then it asks by itself, and what
-never began at the coordinator never may (`FenceTransaction`). That takes the transaction's time, which for members of
-groups is hours, while their leases are short; so members write nothing before both have confirmed.
+its time runs out there, and the next holder of its id ends it. So a partition may hold events of a transaction that the
+coordinator has not heard of, when this node dies or the id has another holder: then it asks by itself, and what never
+began at the coordinator never may (`FenceTransaction`). That takes the transaction's time, which for members of groups
+is hours, while their leases are short; so members write nothing before both have confirmed.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from node.transactions.errors import TransactionFailed
 from node.transactions.producer import TransactionalProducer
 
 JOIN_WITHIN_S = 10.0
-"""For a partition to take part: three elections. No longer than the transaction's own time."""
+"""Time for a partition to take part: three elections. No longer than the transaction's own time."""
 
 
 RETRY_DELAY_S = 0.05
-"""Between attempts at what is about to be possible."""
+"""Delay between attempts that may soon succeed."""
 
 NOTE_AFTER_S = 1.0
-"""So long a transaction may write without its coordinator knowing where, or a quarter of its time, if that is less. Who
-takes over its id, or looks for it, finds nothing meanwhile; partitions ask about it later than that, by themselves."""
+"""Time that a transaction may write unknown to its coordinator, or a quarter of its own time, if that is less. A new
+holder of its id, or an operator, finds nothing meanwhile; partitions ask about it later than that, by themselves."""
 
 
 class HoldState(Enum):
@@ -52,8 +52,8 @@ class HoldState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class StagedPosition:
-    """When the transaction commits, everything below `position` is done for the group `key`, whose claim is `claim`, in
-    the partition of the Raft group."""
+    """Position of a group that a transaction stages: at the commit everything below `position` is done for the group
+    `key`, whose claim is `claim`, in the partition of the Raft group."""
 
     group: int
     key: str
@@ -63,14 +63,14 @@ class StagedPosition:
 
 class HeldTransaction:
     answers_early = False
-    """Its end is answered when it is decided, before committed readers see it."""
+    """True if the end is answered when it is decided, before committed readers see it."""
 
     def __init__(self, calls: Calls, producer: TransactionalProducer, pair: tuple[int, int]) -> None:
         self.producer = producer
         self.pair = pair
         self.state = HoldState.OPEN
         self.rollback_only = ""
-        """Why it can only be rolled back; "": it can be committed."""
+        """Reason why it can only be rolled back; "": it can be committed."""
         self._calls = calls
         self._joined: dict[int, asyncio.Future[Failed | None]] = {}  # by Raft group
         self._begun: dict[int, asyncio.Future[Failed | None]] = {}  # of those that begin with their first events
@@ -83,22 +83,23 @@ class HeldTransaction:
 
     @property
     def takes_part(self) -> bool:
-        """Some partition may know of it."""
+        """True if a partition may know of the transaction."""
         return bool(self._joined)
 
     def must_roll_back(self, why: str) -> None:
-        """The first reason is the one that is told."""
+        """Mark the transaction as one that can only be rolled back. The first reason counts."""
         self.rollback_only = self.rollback_only or why
 
     # ------------------------------------------------------------ taking part
 
     def join(self, group: int) -> asyncio.Future[Failed | None]:
-        """Done when the partition takes part: None, or why it does not, and then the transaction must roll back."""
+        """Let the partition take part. The future has None when it does, or the failure; then the transaction must roll
+        back."""
         return self._joined.get(group) or self._joins(group, self._add(group), self._begin(group))
 
     def begins_with_events(self, group: int) -> tuple[int, int] | None:
-        """What the partition's first events carry (`Begins`): who asked sees to it that they come first, and
-        says by `begun` what has become of them. None: they must wait until it has joined."""
+        """The partition's `Begins`, for a caller that puts it on the first events, and tells by `begun` what has become
+        of them. None: the events must wait until the partition has joined."""
         if group in self._joined or not self.producer.decides:
             return None
         told = self._begun[group] = asyncio.get_running_loop().create_future()
@@ -107,7 +108,7 @@ class HeldTransaction:
         return self.producer.group, self.producer.timeout_ms
 
     def begun(self, group: int, failed: Failed | None) -> None:
-        """The first events of the partition are stored there, or why that is not so, or not known."""
+        """Note that the first events of the partition are stored, or failed, or are in doubt."""
         told = self._begun[group]
         if not told.done():
             told.set_result(failed)
@@ -151,7 +152,7 @@ class HeldTransaction:
             await asyncio.sleep(RETRY_DELAY_S)  # the end of an earlier transaction of this id is on its way there
 
     async def _add(self, group: int) -> Failed | None:
-        """Those that are asked for in one turn of the loop are one command."""
+        """Add a partition at the coordinator; those of one turn of the loop are one command."""
         self._to_add.append(group)
         if self._adding is None:
             self._adding = asyncio.ensure_future(self._add_gathered())
@@ -180,7 +181,7 @@ class HeldTransaction:
             self._noting = asyncio.ensure_future(self._note_in(min(NOTE_AFTER_S, self.producer.timeout_ms / 4000)))
 
     async def _note_in(self, after_s: float) -> None:
-        """The end may be far: the coordinator is told when it has not come by then."""
+        """Tell the coordinator of partitions when the end has not come by then: it may be far."""
         while self._unnoted and not self.rollback_only:
             await asyncio.sleep(after_s)
             self._is_telling = True
@@ -192,12 +193,12 @@ class HeldTransaction:
         groups, self._unnoted = self._unnoted, []
         failed = await self._add_all(groups)
         if failed is not None:
-            self._unnoted += groups  # its end is told about them
+            self._unnoted += groups  # the end tells of them
             self.must_roll_back(failed.detail)
 
     async def _noted(self) -> list[int]:
-        """Those partitions of which the coordinator was not told, or may not have been: it is for the caller to tell.
-        What is under way is waited for."""
+        """Wait for notes under way. Returns the partitions that the coordinator may not know: the caller must tell
+        it."""
         while self._noting is not None:
             if self._is_telling:
                 await asyncio.wait([self._noting])
@@ -209,7 +210,7 @@ class HeldTransaction:
     # ------------------------------------------------------------ the end
 
     async def abort(self) -> None:
-        """Nothing of it counts, for good, when this returns, or it was ended before."""
+        """Roll back. When this returns nothing of the transaction ever counts, unless it was ended before."""
         if not self._end_begins():
             return
         try:
@@ -218,8 +219,8 @@ class HeldTransaction:
             self.state = HoldState.ENDED
 
     async def commit(self, positions: Iterable[StagedPosition] = ()) -> None:
-        """All of it counts, or will in a moment in partitions that are down. Raises TransactionFailed: nothing of it
-        ever will. The caller has heard of each event that it was written."""
+        """Commit. All events count when this returns, or will in a moment in partitions that are down. Raises
+        TransactionFailed: none of them ever will. The caller has seen each event written."""
         if not self._end_begins():
             raise TransactionFailed("ended", "the transaction has been ended before", decided=True)
         try:
@@ -239,11 +240,11 @@ class HeldTransaction:
 
     @property
     def _must_be_told(self) -> bool:
-        """The coordinator waits for its end."""
+        """True if the coordinator waits for the end."""
         return bool(self._joined) or not self.producer.decides
 
     async def _roll_back(self) -> None:
-        """If no partition takes part there is nothing to decide, and the next transaction has the same pair."""
+        """Roll back. Without partitions there is nothing to decide, and the next transaction has the same pair."""
         if self._must_be_told:
             try:
                 await self._decide(commit=False)
@@ -264,7 +265,7 @@ class HeldTransaction:
         await end(self.pair, commit=commit, groups=groups)
 
     async def _all_joined(self) -> None:
-        """Or it is known which have not."""
+        """Wait until every partition has joined, or has failed to."""
         if self._joined:
             await asyncio.wait(list(self._joined.values()))
 
@@ -277,7 +278,8 @@ class HeldTransaction:
         await asyncio.gather(*(self._stage(group, wanted) for group, wanted in by_group.items()))
 
     async def _stage(self, group: int, wanted: list[StagedPosition]) -> None:
-        """With the last one the partition is prepared: from then on nobody takes over what is staged there."""
+        """Stage positions in one partition. The last one prepares it: from then on no claim takes over what is staged
+        there."""
         failed = await self.join(group)
         for one in wanted:
             if failed is not None:
