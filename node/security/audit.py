@@ -1,8 +1,8 @@
-"""Who was let in, who was not, and what was administered: one JSON object a line, in a file of bounded size.
+"""Audit log of logins, refusals and administration: one JSON object a line, in a file of bounded size.
 
-Rules never broken: two files of half the bound at most; a flood of strangers is counted, not written (LINES_PER_S), so
-that it cannot wash away what came before; a disk that takes no more is told to the log once, and nobody is refused for
-it. No credential is ever written.
+Rules never broken: two files of half the bound at most; a flood of unknown peers is counted, not written (LINES_PER_S),
+so that it cannot wash away earlier lines; a disk that takes no more is told to the log once, and no client is refused
+for it. No credential is ever written.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ log = logging.getLogger("holdfast.security")
 
 MOST_BYTES = 64 * 1024 * 1024
 LINES_PER_S = 100
-"""Of refusals. What is administered is written always."""
+"""Most lines of refusals in a second. Administration is always written."""
 
 
 class AuditLog:
@@ -36,7 +36,7 @@ class AuditLog:
         self._told = False
 
     def note(self, event: str, *, often: bool = False, **facts: object) -> None:
-        """`often`: whoever reaches the port can make this happen as often as they like."""
+        """Write a line. `often`: peers can cause the event as often as they like, so it is bounded."""
         if self._path is None:
             return
         with self._lock:

@@ -1,11 +1,12 @@
-"""What a principal may do: grants of the cluster, and the rule that combines them.
+"""Rights of principals: grants of the cluster, and the rule that combines them.
 
-Problem: rights are many and change while links are open; whoever decides must decide alike on every node.
-Rules never broken: a denial wins over whatever else allows; what nothing allows is denied; whoever was authenticated as
-a user that is gone may do nothing. Whoever may do something with a log may see that it is there (`describe`).
+Problem: rights are many and change while links are open; every node must decide alike.
+Rules never broken: a denial wins over every permission; without a permission an action is denied; a principal that was
+authenticated as a user that is gone may do nothing. A principal that may do something with a log may see that it is
+there (`describe`).
 
-A cluster without a user, a grant or a configured administrator is open: who is let in may do everything there. It is
-closed by the first of them, at once, on links that are open as well.
+A cluster without a user, a grant or a configured administrator is open: every client that is let in may do everything
+there. The first of them closes it, at once, also for links that are open.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ class Need(NamedTuple):
         return f"{verb} {self.kind}" + (f" {self.name!r}" if self.name else "")
 
     def as_grant(self, principal: str) -> str:
-        """The command by which an administrator allows it. Names that no shell shows as they are leave only a word."""
+        """The command by which an administrator allows it. Names that a shell does not show as they are leave only a
+        word."""
         if not (principal.isprintable() and (self.name or "").isprintable()):
             return "holdfast grant add"
         resource = self.kind if self.kind == "cluster" else f"{self.kind}:{self.name or '*'}"
@@ -43,7 +45,7 @@ class Need(NamedTuple):
 
 
 class Access(Protocol):
-    """What the cluster knows (`cluster.metadata.MetadataView`)."""
+    """Users and grants that the cluster knows (`cluster.metadata.MetadataView`)."""
 
     @property
     def users(self) -> Mapping[str, UserRecord]: ...
@@ -51,17 +53,17 @@ class Access(Protocol):
     def grants(self) -> Iterable[GrantRecord]: ...
     @property
     def access_secret(self) -> bytes:
-        """Of the cluster; empty before its first user."""
+        """The cluster's secret; empty before its first user."""
         ...
 
     @property
     def access_revision(self) -> int:
-        """Changes with users and grants, in this process."""
+        """Number that changes with users and grants, in this process."""
         ...
 
 
 class NoAccess:
-    """A cluster that knows nobody."""
+    """Access of a cluster without users and grants."""
 
     users: Mapping[str, UserRecord] = {}
     grants: Iterable[GrantRecord] = ()
@@ -100,7 +102,8 @@ class Policy:
         return self._decide(principal, operation, kind, lambda grant: _covers(grant, name))
 
     def may_some(self, principal: Principal, operation: str, kind: str) -> bool:
-        """Of things without a name, like a transaction that nobody else can know of: whoever may it anywhere."""
+        """Tell whether the principal may do it to any resource of the kind. For things without a name, like a
+        transaction that no other client can know."""
         return self._decide(principal, operation, kind, lambda grant: grant.allow or (grant.prefix and not grant.name))
 
     def _decide(self, principal: Principal, operation: str, kind: str, covers: object) -> bool:

@@ -1,10 +1,10 @@
-"""The gate of one listener: which ways to log in it offers to whom, and what it asks the policy.
+"""The gate of one listener: the mechanisms that it offers a connection, and its questions to the policy.
 
-Problem: what may be offered depends on the listener, on the connection, and on whether the cluster knows anybody yet.
+Problem: the offer depends on the listener, on the connection, and on whether the cluster has users yet.
 Rules never broken: ANONYMOUS is offered only while the cluster is open, and beyond loopback only where the
-configuration says so: nobody who has a password is taken for anonymous by a cluster that knows users. PLAIN is offered
-inside TLS, unless the configuration says otherwise. Hashing has a few threads and a bound of what waits for them;
-beyond it clients are told to come again.
+configuration says so: a cluster that has users takes no client with a password for anonymous. PLAIN is offered inside
+TLS, unless the configuration says otherwise. Hashing has a few threads and a bound of waiting work; beyond it clients
+are told to come again.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ WAITING = 256
 """Logins that hash or wait for it: some seconds of work. More would be refused by their own timeout."""
 
 NODE_URI = "holdfast://"
-"""A certificate with such a name is a node's, and nobody else's."""
+"""Prefix of names in nodes' certificates; no client has one."""
 
 Anonymous = Literal["loopback", "never", "always"]
 
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """What is known of a connection before its peer says who it is."""
+    """Facts about a connection before its peer says who it is."""
 
     peer: str = "?"
     tls: bool = False
-    subject: str = ""  # whom its certificate names, verified; empty: it showed none
-    binding: bytes | None = None  # of the certificate that it was shown
+    subject: str = ""  # the verified subject of its certificate; empty: it showed none
+    binding: bytes | None = None  # hash of the certificate that it was shown
 
 
 class LoginThreads:
-    """Shared by all listeners of a node."""
+    """Threads for logins, shared by all listeners of a node."""
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="login")
@@ -100,7 +100,7 @@ class Gate:
         return Channel(peer, True, subject_of(inside.getpeercert()), _binding(der))
 
     def mechanisms(self, channel: Channel) -> dict[str, Mechanism]:
-        """By name, those that are meant to be taken before others first."""
+        """Mechanisms by name, preferred ones first."""
         offered: dict[str, Mechanism] = {}
         credentials, policy = self._credentials, self.policy
 
@@ -125,14 +125,14 @@ class Gate:
         return offered
 
     async def run(self, work: Callable[[], object]) -> object:
-        """A step of a login that takes a while."""
+        """Run a step of a login that takes a while."""
         if self._threads is None:
             return await asyncio.to_thread(work)
         return await self._threads.run(work)
 
     @property
     def is_barred(self) -> bool:
-        """Nobody could log in here now, whatever they have."""
+        """True if no client could log in here now, whatever it has."""
         by_certificate = self._tls is not None and self._tls.asks_for_certificates
         known = self._tokens is not None or by_certificate or bool(self.policy.access.users)
         return not known and not (self._anonymous and self.policy.is_open)
@@ -174,7 +174,8 @@ def subject_of(certificate: Any) -> str:
 
 
 def _binding(certificate: bytes | None) -> bytes | None:
-    """None as well for certificates whose signature names no hash: there is nothing that both sides would agree on."""
+    """Hash of the certificate to bind to. None also for certificates whose signature names no hash: both sides could
+    not agree on one."""
     if certificate is None:
         return None
     try:

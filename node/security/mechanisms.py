@@ -1,10 +1,10 @@
 """The server's side of the SASL mechanisms.
 
-Problem: each step of a login is a chance to tell a stranger who has an account here, or to keep a thousand others
+Problem: each step of a login is a chance to tell an attacker which users exist here, or to keep a thousand others
 waiting behind one hash.
-Rules never broken: of a user that is not there everything looks as of one that is, up to the refusal: its salt is made
-from the cluster's secret and its name, and hashing takes as long; hashing and keys of tokens are looked at in a thread;
-a proof is compared in constant time (by `scramp`, by `hmac`).
+Rules never broken: an unknown user looks like a known one up to the refusal: its salt is made from the cluster's secret
+and its name, and hashing takes as long; hashing and keys of tokens are looked at in a thread; a proof is compared in
+constant time (by `scramp`, by `hmac`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from node.security.principal import Principal
 from node.security.tokens import TokenRefused, TokenVerifier
 
 ITERATIONS = 20_000
-"""Of whom is unknown here: as many as our own tools take for a new password."""
+"""Iterations sent for unknown users: as many as our own tools take for a new password, so that they do not reveal
+whether a user exists."""
 
 MAX_PASSWORD_BYTES = 1024
 BINDING = "tls-server-end-point"
@@ -31,18 +32,18 @@ HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 
 Find = Callable[[str], UserRecord | None]
 Refused = Callable[[str, str, str], None]
-"""Told the name that was claimed, the mechanism and the reason."""
+"""Callback for a refusal: the claimed name, the mechanism and the reason."""
 
 
 class Credentials:
-    """The keys of users, and such as look like keys of those that are none."""
+    """Keys of users, and invented ones for unknown names."""
 
     def __init__(self, find: Find, secret: Callable[[], bytes]) -> None:
         self._find = find
         self._secret = secret
 
     def keys(self, name: str, algorithm: str) -> tuple[ScramKeys, bool]:
-        """And whether they are a user's."""
+        """Keys of a name, and whether they are a user's."""
         user = self._find(name)
         if user is not None:
             return (user.sha256 if algorithm == "sha256" else user.sha512), True
@@ -87,7 +88,7 @@ class Plain:
 
 
 class Scram:
-    """`binding`: the hash of the certificate that the client was shown, if it can be bound to."""
+    """SCRAM (RFC 5802). `binding`: the hash of the certificate that the client was shown, if it can be bound to."""
 
     def __init__(self, name: str, credentials: Credentials, binding: bytes | None, refused: Refused) -> None:
         self._name = name
@@ -126,7 +127,7 @@ class Scram:
 
 
 class External:
-    """The certificate has been verified by TLS; `subject` is whom it names."""
+    """EXTERNAL: TLS has verified the certificate; `subject` is its name."""
 
     def __init__(self, subject: str, refused: Refused) -> None:
         self._subject = subject
@@ -150,7 +151,7 @@ class BearerToken:
 
     def respond(self, data: bytes) -> Answer:
         if self._over is not None:
-            return self._over  # the client has read why
+            return self._over  # the client has read the reason
         fields = data.split(b"\x01")
         bearer = next((field[5:] for field in fields if field.startswith(b"auth=")), b"")
         kind, _, token = bearer.partition(b" ")

@@ -1,4 +1,4 @@
-"""Who a client is, once it is known."""
+"""The identity of a client that is known."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """`how`: the SASL mechanism. `roles`: those that its token brought; a user's own are looked up when they count.
-    `expires_ms`: since 1970, when its credential ends."""
+    """Identity of a client. `how`: the SASL mechanism. `roles`: those that its token brought; a user's own are looked
+    up when they count. `expires_ms`: end of its credential, in milliseconds since 1970."""
 
     name: str
     how: str
@@ -21,7 +21,7 @@ class Principal:
 
     @property
     def by_password(self) -> bool:
-        """It exists as long as the cluster knows a user of that name."""
+        """True if the login was by a user's password: it counts as long as the cluster has a user of that name."""
         return self.how == "PLAIN" or self.how.startswith("SCRAM-")
 
 

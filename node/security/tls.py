@@ -1,11 +1,10 @@
 """The certificates of a listener, and the TLS contexts made from them.
 
-Problem: certificates end and are renewed while clients are connected; a node that must be restarted for it is one that
-is forgotten.
-Rules never broken: a new connection gets what lies in the files, at most LOOK_EVERY_S old; a file that is half written,
-or does not fit its key, changes nothing but a line in the log, and what was there goes on being served. TLS 1.2 at
-least, no renegotiation.
-Rejected: loading new files into the living context. What was trusted once would stay trusted.
+Problem: certificates end and are renewed while clients are connected, and a restart for that is easily forgotten.
+Rules never broken: a new connection gets the certificates of the files, at most LOOK_EVERY_S old; a file that is half
+written, or does not fit its key, changes nothing but a line in the log, and the earlier certificate stays in use. TLS
+1.2 at least, no renegotiation.
+Rejected: loading new files into the living context. Authorities that were trusted once would stay trusted.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ LOOK_EVERY_S = 1.0
 
 
 class CertificateError(ValueError):
-    """The files cannot be used; the message names them and what to do."""
+    """Raised when files cannot be used; the message names them and what to do."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,7 @@ class Certificate:
 
 @dataclass(frozen=True)
 class TlsFiles:
-    """What one listener shows to clients, and whom of them it asks back."""
+    """Files of one listener: its certificates, and the authority for those of clients."""
 
     own: Certificate
     by_name: Mapping[str, Certificate] = field(default_factory=dict)  # for clients that ask for that server name
@@ -53,7 +52,7 @@ class TlsFiles:
 
 
 class ServerTls:
-    """`context` is what a new connection is to use; raises CertificateError when it is made with bad files."""
+    """TLS of a listener; `context` is for new connections. Raises CertificateError when it is made with bad files."""
 
     def __init__(self, files: TlsFiles, now_s: Callable[[], float] = time.monotonic) -> None:
         self._files = files
@@ -75,7 +74,7 @@ class ServerTls:
         return bool(self._files.client_ca_file)
 
     def certificate(self, context: ssl.SSLContext | None) -> bytes | None:
-        """What a connection of that context was shown, in DER."""
+        """Certificate that a connection of that context was shown, in DER."""
         return None if context is None else self._certificates.get(context)
 
     def _renew(self) -> None:
@@ -125,7 +124,7 @@ def new_context(protocol: int) -> ssl.SSLContext:
 
 
 def load_chain(context: ssl.SSLContext, certificate: Certificate) -> None:
-    """Raises CertificateError."""
+    """Load a certificate and its key. Raises CertificateError."""
     try:
         context.load_cert_chain(certificate.cert_file, certificate.key_file, password=_no_password)
     except (OSError, ssl.SSLError) as error:
@@ -140,7 +139,7 @@ def _no_password() -> str:
 
 
 def _first_in(path: str) -> bytes:
-    """The certificate itself; those behind it are its issuers'."""
+    """The certificate itself, without those of its issuers, in DER."""
     end = "-----END CERTIFICATE-----"
     try:
         text = Path(path).read_text(encoding="ascii")

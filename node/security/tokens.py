@@ -24,20 +24,20 @@ from node.security.principal import Principal
 Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
 
 LEEWAY_S = 30
-"""For clocks of the provider and of nodes that differ."""
+"""Seconds by which the clocks of the provider and of nodes may differ."""
 
 JWKS_TIMEOUT_S = 5.0
 JWKS_LIFESPAN_S = 300.0
 JWKS_AGAIN_S = 10.0
-"""After the first the set is asked for anew; at once when a token names a key that is not in it, but no more often than
-the second."""
+"""Least seconds between fetches of the key set for a token whose key is not in it; without one it is fetched again
+after JWKS_LIFESPAN_S."""
 
 
 MAX_NAME_CHARACTERS = 256
 
 
 class TokenRefused(Exception):
-    """Why, for the log; the client is not told."""
+    """Raised for a token that is refused; the reason is for the log, and the client is not told."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class TokenVerifier:
             self._set = jwt.PyJWKClient(rules.jwks_url, timeout=JWKS_TIMEOUT_S, lifespan=JWKS_LIFESPAN_S)
 
     def verify(self, token: str, how: str) -> Principal:
-        """Raises TokenRefused."""
+        """Verify a token, and return the principal that it names. Raises TokenRefused."""
         last = "no key fits"
         for key in self._candidates(token):
             try:
@@ -112,7 +112,8 @@ class TokenVerifier:
         return [key for name, key in keys if wanted is None or name is None or name == wanted]
 
     def _from_set(self, keys: jwt.PyJWKClient, wanted: str | None) -> list[tuple[str | None, Any]]:
-        """A set that lacks the key is asked for anew, but not for every stranger who makes up a name of one."""
+        """Keys of the set. One that lacks the wanted key is fetched again, but not for every client that invents a
+        key's name."""
         try:
             found = [(key.key_id, key.key) for key in keys.get_signing_keys()]
             with self._lock:

@@ -1,4 +1,4 @@
-"""The peer of one connection: who it is, and what it may do, from its first byte to its last."""
+"""The peer of one connection: its identity and rights, from its first byte to its last."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from node.security.gate import Channel, Gate
 from node.security.principal import ANONYMOUS, Principal
 
 SECRETS = frozenset({"scram_sha_256", "scram_sha_512"})
-"""Arguments of requests that are never written down."""
+"""Arguments of requests that are never audited."""
 
 WRITTEN_CHARACTERS = 256
-"""Of an argument of a request in the audit log, which keeps what it has room for: the names of logs, users and groups
-are shorter, and who asks for nonsense at length is not to wash away what came before."""
+"""Characters of a request's argument in the audit log, whose room is bounded: names of logs, users and groups are
+shorter, and long nonsense must not wash away earlier lines."""
 
 
 class Visitor:
@@ -39,7 +39,8 @@ class Visitor:
         return self._gate.mechanisms(self._channel)
 
     def known(self, identity: Principal | None, container: str) -> float | None:
-        """The peer has said who it is, and was believed; or it did not have to. For how long, in seconds."""
+        """Note the peer's identity once it is known, or was not asked for. Returns the seconds until its credential
+        ends; None: it does not end."""
         self.principal = identity or ANONYMOUS
         tls, mechanism = self._channel.tls, self.principal.how
         self._note("let-in", often=True, mechanism=mechanism, container=container[:200], tls=tls)
@@ -47,7 +48,7 @@ class Visitor:
         return None if expires_ms is None else max(0.0, expires_ms / 1000 - time.time())
 
     def rights_changed(self) -> bool:
-        """Since the last time that this was asked."""
+        """Tell whether rights have changed since the last call."""
         revision, before = self._gate.policy.revision, self._rights
         self._rights = revision
         return revision != before
@@ -58,7 +59,7 @@ class Visitor:
         return self._gate.policy.may(self.principal, need.operation, need.kind, need.name)
 
     def refusal(self, need: Need) -> Error:
-        """What it is told when it may not; it is written down as well."""
+        """The error for a peer that may not do it; it is audited as well."""
         self._note("not-allowed", often=True, what=str(need))
         name = self.principal.name
         told = f"{name!r} may not {need}; an administrator can allow it: {need.as_grant(name)}"
@@ -68,7 +69,7 @@ class Visitor:
         return self._gate.whoami(self.principal)
 
     def administered(self, operation: str, arguments: Mapping[str, Any], outcome: str) -> None:
-        """It has asked for a change, and this is what came of it."""
+        """Audit a change that the peer has asked for, and its outcome."""
         said = {name: _cut(value) for name, value in arguments.items() if name not in SECRETS}
         self._note("administered", operation=operation, arguments=said, outcome=outcome)
 
@@ -77,7 +78,7 @@ class Visitor:
 
 
 def _cut(argument: Any) -> Any:
-    """To WRITTEN_CHARACTERS, and a word about the rest: a text, or the texts of a list together."""
+    """The text, or the texts of a list together, cut to WRITTEN_CHARACTERS, with a word about the rest."""
     if isinstance(argument, str):
         left_out = len(argument) - WRITTEN_CHARACTERS
         return argument if left_out <= 0 else f"{argument[:WRITTEN_CHARACTERS]}... and {left_out} characters"
