@@ -1,8 +1,8 @@
-"""SQL filters: a text out of an attach, parsed, turned into a place to start and a fast test of what lies behind it.
+"""SQL filters: parses a text of an attach into a place to start and a fast test of later events.
 
 The language is the filter language of AMQP Filter Expressions 1.0 (OASIS, committee specification draft 01): fields of
 all sections of a message, comparison, AND OR NOT, arithmetic, LIKE, IN, IS NULL, EXISTS, LOWER UPPER LEFT RIGHT
-SUBSTRING UTC DATE. Of it the event stream extensions use a part, for which they have a descriptor of their own. In an
+SUBSTRING UTC DATE. The event stream extensions use a part of it, for which they have a descriptor of their own. In an
 event filter, which our own clients send, a name without a section is a field that every event has.
 
     text -> lexer -> parser -> tree -> places (bounds: what can be sought) -> compiler (what must be looked at)
@@ -49,7 +49,7 @@ class Predicate:
         self._size = size_of(tree) if size is None else size
 
     def __and__(self, other: Predicate) -> Predicate:
-        """Raises FilterError when the two cost too much together."""
+        """The condition that both hold. Raises FilterError when the two cost too much together."""
         size = self._size.with_(other._size)
         # On one level: a nest of hundreds is more than Python's own limits allow.
         return Predicate(All((*_parts(self.tree), *_parts(other.tree))), size)
@@ -60,21 +60,21 @@ class Predicate:
 
     @cached_property
     def needs_latest(self) -> bool:
-        """It speaks of `@latest`: `latest` must be given, the first offset after the attach, in each partition."""
+        """True if the condition names `@latest`: each partition needs `latest`, the first offset after the attach."""
         return needs_latest(self.tree)
 
     def bounds(self, latest: int = 0) -> Bounds:
-        """Every event that matches lies within."""
+        """Bounds within which every matching event lies."""
         return bounds(self.tree, latest)
 
     @property
     def is_range(self) -> bool:
-        """Every event within the bounds matches."""
+        """True if every event within the bounds matches."""
         return self._rest is None
 
     @cached_property
     def matching(self) -> Matching:
-        """Which records of a batch, all within the bounds, match."""
+        """Function that finds the matching records of a batch, all within the bounds."""
         return compiled(Literal(True) if self._rest is None else self._rest)
 
 
@@ -83,7 +83,7 @@ def _parts(tree: Node) -> tuple[Node, ...]:
 
 
 def parse(texts: str | Iterable[str], *, event_fields: bool = False) -> Predicate:
-    """The condition that a text says, or that all of several say. `event_fields`: a name without a section is a field
-    of the event, not an application property. Raises FilterError."""
+    """Parse a text, or all of several, into a condition. `event_fields`: a name without a section is a field of the
+    event, not an application property. Raises FilterError."""
     listed: Sequence[str] = [texts] if isinstance(texts, str) else list(texts)
     return reduce(and_, [Predicate(placed(condition(text, event_fields=event_fields))) for text in listed])

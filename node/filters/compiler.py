@@ -10,8 +10,8 @@ when its part is false, a comparison is neither unless its sides can be compared
 a condition is itself compared with something is its value made, in a variable.
 
 Rule: no part of the tree has more than one variable. Both conditions of a comparison mention its sides; if each made
-them anew, every level of `((a = b) = c) = d` would double the program. All variables are made before the test, each
-behind those that it reads, whatever a short circuit leaves out; so one that is there can be read anywhere.
+them again, every level of `((a = b) = c) = d` would double the program. All variables are made before the test, each
+after those that it reads, whatever a short circuit leaves out; so one that is there can be read anywhere.
 
 Rejected: closures (three times slower), and an interpreter over a stack (five).
 """
@@ -101,7 +101,7 @@ class _Compiler:
         return name
 
     def _variable(self, node: Node, text: Callable[[], str]) -> str:
-        """The variable that has the node's value; `text` says how it is made, and is asked once."""
+        """The variable that holds the node's value; `text` makes the value, and is called once."""
         name = self._variables.get(id(node))
         if name is None:
             made = text()  # the lines of what it reads come first
@@ -205,7 +205,7 @@ class _Compiler:
         raise AssertionError(f"no value: {node!r}")
 
     def _name(self, node: Node) -> str:
-        """Like `_value`, but a name, that may be mentioned twice."""
+        """Make the node's value as a name that may be mentioned twice; else as `_value`."""
         if isinstance(node, FunctionCall) or (isinstance(node, Field) and node.section == "d"):
             return self._variable(node, lambda: self._value(node))
         return self._value(node)
@@ -215,7 +215,8 @@ class _Compiler:
 
 
 def _kinds(node: Node) -> str:
-    """Of which classes a value must be to be compared with this constant, as a Python condition; "" if it is none."""
+    """Classes that a value must have to be compared with this constant, as a Python condition; "" if it is no
+    constant."""
     if not isinstance(node, Literal):
         return ""
     kind = type(node.value)
@@ -225,7 +226,7 @@ def _kinds(node: Node) -> str:
 
 
 def _fields(node: Node) -> list[Field]:
-    """Those of the message; the node itself knows the others."""
+    """Fields of the message that the condition reads; the node itself knows the others."""
     if isinstance(node, Field):
         return [] if node.section == "d" else [node]
     return [field for child in children(node) for field in _fields(child)]

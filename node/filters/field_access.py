@@ -1,8 +1,8 @@
-"""Fields out of an encoded message, without decoding what was not asked for.
+"""Fields out of an encoded message, decoded one by one.
 
 Problem: a filter that rejects nearly everything is all cost, and most of a message is its body. Rule: sections are
 stepped over by their sizes; only those with a wanted field are looked into; in them only wanted values are decoded; and
-nothing is read behind the last section that matters. What is malformed is unreadable (`UNREADABLE`), never half read.
+nothing is read after the last section that matters. A malformed message is unreadable (`UNREADABLE`), never half read.
 
 Rejected: decoding each section into a dict (three times the cost), and remembering decoded sections by their bytes (the
 application properties of two events are rarely equal).
@@ -22,10 +22,10 @@ from node.filters.functions import MAX_TEXT, NUMBERS, TOO_LONG, TooLong, plain
 from node.filters.syntax_tree import Field, Section
 
 UNREADABLE = (MalformedMessage, IndexError, StructError, UnicodeDecodeError)
-"""What reading bytes that are not a message may raise."""
+"""Errors of reading bytes that are not a message."""
 
 Loader = Callable[[bytes], Sequence[Any]]
-"""Message to the wanted values, in the order in which they were asked for, then for each whether it is there."""
+"""Function from a message to the wanted values, in order, and then for each whether it is there."""
 
 _CODES: dict[Section, int] = {"h": 0x70, "m": 0x72, "p": 0x73, "a": 0x74, "f": 0x78}
 _DATA, _VALUE = 0x75, 0x77
@@ -44,8 +44,8 @@ Reader = Callable[[bytes, int, int, list[Any]], None]
 
 
 def loader(fields: Sequence[Field]) -> Loader:
-    """Reads `fields`: result[i] is the value of fields[i] (None: not there, or null), result[n + i] tells whether the
-    message has it. The loader raises one of UNREADABLE for what is no message."""
+    """Make a function that reads `fields`: result[i] is the value of fields[i] (None: not there, or null), result[n +
+    i] tells whether the message has it. It raises one of UNREADABLE for bytes that are no message."""
     count = len(fields)
     template: list[Any] = [None] * count + [False] * count
     readers: dict[int, Reader] = {}
@@ -92,7 +92,7 @@ def loader(fields: Sequence[Field]) -> Loader:
 
 
 def _load_slowly(data: bytes, template: list[Any], readers: dict[int, Reader]) -> list[Any]:
-    """For descriptors in their long forms."""
+    """Read a message whose descriptors may be in their long forms."""
     values = template.copy()
     for section in split(data):
         if section.code in readers:
@@ -108,7 +108,8 @@ def _reader(section: Section, wanted: Iterable[tuple[str, int]], count: int) -> 
 
 
 def _data_reader(slot: int, count: int) -> Reader:
-    """Collects the data sections, of which there may be many, and looks at none that is longer than texts may be."""
+    """Make a reader that collects the data sections, of which there may be many, and decodes none that is longer than
+    texts may be."""
 
     def read(data: bytes, start: int, end: int, values: list[Any]) -> None:
         value: Any = TOO_LONG if end - start > MAX_TEXT + _MOST_HEAD else decode_value(data, start, end)[0]
@@ -130,7 +131,7 @@ def _value_reader(slot: int, count: int) -> Reader:
 
 
 def _with_body(values: list[Any], slot: int) -> list[Any]:
-    """The body as clients show it: its text, or its bytes where they are none."""
+    """The values with the body as clients show it: its text, or its bytes where they are none."""
     parts = values[slot]
     if parts is None:
         return values

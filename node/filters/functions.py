@@ -1,4 +1,4 @@
-"""What operators and functions do with values at run time.
+"""Operators and functions on values at run time.
 
 Rule: None is "unknown". It goes in and comes out: a missing field, a value of the wrong type, a division by zero or a
 number too large make the result unknown, never an error. Numbers compare with numbers (a timestamp is the number of its
@@ -33,22 +33,22 @@ OPERATORS: dict[Comparison, Callable[[Any, Any], bool]] = {
 }
 
 MAX_NUMBER = 1 << 256
-"""Whole numbers beyond this are unknown: no product of fields makes an event cost more than the next."""
+"""Bound of whole numbers; those beyond are unknown: no product of fields makes an event cost more than the next."""
 
 
 MAX_TEXT = 64 * 1024
-"""Texts and binaries longer than this are unknown: a hundred LIKEs over megabytes would hold up everybody else. What
-people filter by has a hundredth of it."""
+"""Length beyond which texts and binaries are unknown: a hundred LIKEs over megabytes would hold up everybody else.
+Usual texts have a hundredth of it."""
 
 
 MAX_SEARCHED = 128
-"""Characters of pieces with `_` that the LIKEs of a filter look for; of each LIKE its longest piece counts. Each may be
+"""Characters of pieces with `_` that the LIKEs of a filter look for; the longest piece of each LIKE counts. Each may be
 compared at every place of a text, which takes a tenth of a millisecond for MAX_TEXT; a whole piece without `_` takes as
 long."""
 
 
 class TooLong:
-    """Stands for a value that is there, but compares with nothing."""
+    """Type of a value that is there, but compares with nothing."""
 
 
 TOO_LONG = TooLong()
@@ -63,7 +63,7 @@ def plain(value: Any) -> Any:
 
 
 def alike(left: Any, right: Any) -> bool:
-    """Whether the two can be compared."""
+    """Tell whether the two values can be compared."""
     kind, other = left.__class__, right.__class__
     if kind in NUMBERS:
         return other in NUMBERS
@@ -77,7 +77,7 @@ def compare(sign: Comparison, left: Any, right: Any) -> bool | None:
 
 
 def within(item: Any, options: tuple[Any, ...]) -> bool | None:
-    """`item IN (options)`: unknown when no option equals it and one might, for all that is known."""
+    """Evaluate `item IN (options)`: unknown when no option equals it and one might."""
     result: bool | None = False
     for option in options:
         if not alike(item, option):
@@ -99,7 +99,7 @@ def _bounded(value: Any) -> Any:
 
 
 def add(left: Any, right: Any) -> Any:
-    """Of texts: one behind the other."""
+    """Add numbers, or concatenate texts."""
     if left.__class__ in TEXTS and right.__class__ in TEXTS:
         return str(left) + str(right) if len(left) + len(right) <= MAX_TEXT else None
     return _arithmetic(operator.add, left, right)
@@ -114,12 +114,12 @@ def multiply(left: Any, right: Any) -> Any:
 
 
 def divide(left: Any, right: Any) -> Any:
-    """With a fraction: 7 / 2 is 3.5."""
+    """Divide with a fraction: 7 / 2 is 3.5."""
     return _arithmetic(operator.truediv, left, right)
 
 
 def remainder(left: Any, right: Any) -> Any:
-    """With the sign of the dividend, as in C and SQL: -7 % 3 is -1."""
+    """Remainder with the sign of the dividend, as in C and SQL: -7 % 3 is -1."""
     return _arithmetic(_truncating_remainder, left, right)
 
 
@@ -170,7 +170,7 @@ def right_of(text: Any, count: Any) -> Any:
 
 
 def substring(text: Any, first: Any, count: Any = MAX_NUMBER) -> Any:
-    """`first` counts from 1, as in SQL."""
+    """Part of a text; `first` counts from 1, as in SQL."""
     if text.__class__ not in TEXTS or not _is_count(first) or not _is_count(count) or first < 1:
         return None
     return str(text)[first - 1 : min(first - 1 + count, len(text))]
@@ -206,7 +206,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 
 def matcher(pattern: str, escape: str | None) -> Callable[[str], bool]:
-    """Whether a text is like the pattern: `%` stands for any characters, `_` for one.
+    """Make a test whether a text is like the pattern: `%` stands for any characters, `_` for one.
 
     The pieces between `%` are looked for from left to right, each at its first place: one pass over the text for each,
     where a regular expression with as many `.*` could be sent round and round by its text."""
@@ -237,8 +237,8 @@ def matcher(pattern: str, escape: str | None) -> Callable[[str], bool]:
 
 
 def searched(pattern: str, escape: str | None) -> int:
-    """How many characters of the pattern may be compared at every place of a text: those of its longest piece that has
-    `_` and signs, and stands between two `%`. The first and the last piece have one place, and `_` alone fit at once;
+    """Number of the pattern's characters that may be compared at every place of a text: those of its longest piece that
+    has `_` and signs, and is between two `%`. The first and the last piece have one place, and `_` alone fit at once;
     no place is tried for two pieces, so the others cost nothing more."""
     between = _pieces(pattern, escape)[1:-1]
     return max((len(piece) for piece in between if None in piece and any(piece)), default=0)
@@ -259,8 +259,8 @@ class _Plain:
 
 
 class _Gapped:
-    """A piece with `_`; of fixed length, so the expression cannot go back and forth. Yet all of it may be compared at
-    each place of a text, hence MAX_SEARCHED."""
+    """A piece with `_`, of fixed length: the expression cannot go back and forth. Yet all of it may be compared at each
+    place of a text, which MAX_SEARCHED bounds."""
 
     def __init__(self, chars: list[str | None]) -> None:
         source = "".join("." if sign is None else re.escape(sign) for sign in chars)
@@ -281,7 +281,7 @@ def _piece(chars: list[str | None]) -> _Plain | _Gapped:
 
 
 def _pieces(pattern: str, escape: str | None) -> list[list[str | None]]:
-    """What stands between the `%`; None is a `_`."""
+    """Pieces of a pattern between its `%`; None is a `_`."""
     pieces: list[list[str | None]] = [[]]
     chars = iter(pattern)
     for sign in chars:

@@ -1,13 +1,13 @@
-"""Filter text into tokens.
+"""Lexer: filter text into tokens.
 
 Problem: `-` is an operator, and part of the names of annotations and of properties as AMQP spells them.
-Rule: a hyphen belongs to a name only behind a section's prefix: for a section whose fields are known, as far as that
+Rule: a hyphen belongs to a name only after a section's prefix: for a section whose fields are known, as far as that
 makes a known field; in message and delivery annotations and footers, before a letter. Everywhere else it is minus, and
 `[name-with-hyphens]` is the way to write one. So `p.group-sequence-1` is a subtraction.
 
 A name without a section is an application property, says the specification. In an event filter it is a field that every
-event has, and any other is refused: whoever writes `key = 'ann'` means the key, and a filter that looks for a property
-of that name would match nothing, without a word.
+event has, and any other is refused: the user that writes `key = 'ann'` means the key, and a filter for a property of
+that name would silently match nothing.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from node.filters.syntax_tree import (
 )
 
 MAX_CHARACTERS = 4096
-"""Of one filter. What people write has a hundred; an attach has 16 KiB for everything in it."""
+"""Characters of one filter. A usual one has a hundred; an attach has 16 KiB for everything in it."""
 
 MAX_TOKENS = 400
-"""Of one filter: bounds what every event may cost."""
+"""Tokens of one filter: bounds what every event may cost."""
 
 MAX_DIGITS = 40
-"""Of one number: more than any AMQP integer or double has."""
+"""Digits of one number: more than any AMQP integer or double has."""
 
 Kind = OneOf["word", "value", "field", "symbol", "end"]
 
 
 class Token(NamedTuple):
-    """`text` of a word is in upper case; `node` is what a value or a field says."""
+    """A token. `text` of a word is in upper case; `node` is the meaning of a value or a field."""
 
     kind: Kind
     text: str
@@ -56,7 +56,8 @@ _STREAMS_NAME = re.compile(r"event[-_]streams[-_]")
 
 
 def tokens(text: str, *, event_fields: bool = False) -> list[Token]:
-    """All tokens, and the end. `event_fields`: a name without a section is a field of the event. Raises FilterError."""
+    """Split a text into tokens, with an end token. `event_fields`: a name without a section is a field of the event.
+    Raises FilterError."""
     if len(text) > MAX_CHARACTERS:
         raise FilterError(
             f"the filter has {len(text)} characters; at most {MAX_CHARACTERS} are allowed", MAX_CHARACTERS
@@ -113,7 +114,7 @@ def _event_field(token: Token) -> Field:
 
 
 def _quoted(text: str, pos: int, quote: str) -> tuple[str, int]:
-    """A string whose quote is doubled inside."""
+    """Read a string whose quote is doubled inside."""
     start = pos + 1
     parts: list[str] = []
     while True:
@@ -127,7 +128,7 @@ def _quoted(text: str, pos: int, quote: str) -> tuple[str, int]:
 
 
 def _delimited(text: str, pos: int) -> tuple[str, int]:
-    """A name in brackets; brackets inside are doubled."""
+    """Read a name in brackets; brackets inside are doubled."""
     name: list[str] = []
     place = pos + 1
     while place < len(text):

@@ -1,12 +1,12 @@
-"""Tokens into a tree: recursive descent for conditions, one loop per level of precedence.
+"""Parser: tokens into a tree, by recursive descent for conditions and one loop per level of precedence.
 
     OR  <  AND  <  NOT  <  = <> < <= > >= , LIKE, IN, IS NULL  <  + -  <  * / %  <  sign  <  operand
 
-Comparisons do not chain. Reserved words are recognised in any case. Who writes a word of another dialect (BETWEEN) is
-told how to say it in this one.
+Comparisons do not chain. Reserved words are recognised in any case. The error for a word of another dialect (BETWEEN)
+tells how to say it in this one.
 
-Rule never broken: any text ends in a tree no deeper than MAX_DEPTH or in a FilterError that names the place. So whoever
-walks the tree may recurse.
+Rule never broken: any text ends in a tree no deeper than MAX_DEPTH or in a FilterError that names the place. So code
+that walks the tree may recurse.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from node.filters.syntax_tree import (
 )
 
 MAX_DEPTH = 24
-"""Levels of a tree. Nobody writes ten; what is made of the tree is Python, whose own limits are far above this."""
+"""Levels of a tree. Nobody writes ten; the tree becomes Python, whose own limits are far above this."""
 
 MAX_NODES = 2000
-"""Parts of the trees of all filters of a source together, and lines of the program that is made of them. The words of
-one text make less than a thousand; but an attach has room for hundreds of texts."""
+"""Parts of the trees of all filters of a source together, and lines of their program. The words of one text make less
+than a thousand; but an attach has room for hundreds of texts."""
 
 _COMPARISONS = frozenset({"=", "<>", "<", "<=", ">", ">="})
 _TOO_MUCH_SEARCHED = (
@@ -51,7 +51,7 @@ _SPECIAL_NUMBERS = {"INF": float("inf"), "NAN": float("nan")}
 
 
 def parse(text: str, *, event_fields: bool = False) -> Node:
-    """The condition that `text` says. `event_fields`: see `tokens`. Raises FilterError."""
+    """Parse `text` into its condition. `event_fields`: see `tokens`. Raises FilterError."""
     return _Parser(tokens(text, event_fields=event_fields)).whole()
 
 
@@ -268,7 +268,7 @@ class _Parser:
 
 
 def _folded(call: FunctionCall) -> Node:
-    """What constants come to, if they come to something; so a time may be written DATE('...') - 60000."""
+    """Fold a call of constants into its value, if it has one; so a time may be written DATE('...') - 60000."""
     values = [argument.value for argument in call.arguments if isinstance(argument, Literal)]
     if call.name == "UTC" or len(values) < len(call.arguments):
         return call
@@ -277,8 +277,8 @@ def _folded(call: FunctionCall) -> Node:
 
 
 def _truth(node: Node, at: int) -> Node:
-    """Something that can be true. A field can, unless the node knows what it holds; what only makes numbers or texts
-    cannot."""
+    """The node, if it can be true; else raise. A field can, unless the node knows its type; a node that only makes
+    numbers or texts cannot."""
     match node:
         case Literal(value) if isinstance(value, bool):
             return node
@@ -290,7 +290,7 @@ def _truth(node: Node, at: int) -> Node:
 
 
 def _comparable(node: Node, with_: Node) -> Node:
-    """A constant as the field has it that it is compared with. One that it can never have is a mistake."""
+    """The constant in the type of the field that it is compared with. Raises for one that the field can never have."""
     if not isinstance(node, Literal) or not isinstance(with_, Field):
         return node
     value = node.value
@@ -330,13 +330,13 @@ def children(node: Node) -> tuple[Node, ...]:
 
 
 class Size(NamedTuple):
-    """What a tree costs: its parts make the program, and what its LIKEs look for is compared everywhere in a text."""
+    """Cost of a tree: its parts make the program, and the characters of its LIKEs are compared everywhere in a text."""
 
     parts: int
     searched: int
 
     def with_(self, other: Size) -> Size:
-        """Of both together. Raises FilterError when that is too much."""
+        """Size of both trees together. Raises FilterError when that is too much."""
         parts, characters = self.parts + other.parts, self.searched + other.searched
         if parts > MAX_NODES:
             raise FilterError(f"the filters have {parts} parts together; at most {MAX_NODES} are allowed", 0)
@@ -357,7 +357,7 @@ def size_of(tree: Node) -> Size:
 
 
 def _depth(tree: Node) -> int:
-    """Counted without recursion: a sum of four hundred terms is four hundred levels deep."""
+    """Depth of a tree, counted without recursion: a sum of four hundred terms is four hundred levels deep."""
     level, depth = [tree], 0
     while level:
         level = [child for node in level for child in children(node)]
@@ -366,7 +366,7 @@ def _depth(tree: Node) -> int:
 
 
 def condition(text: str, *, event_fields: bool = False) -> Node:
-    """Like `parse`, but what can never be true by its type is refused as well."""
+    """Parse a text like `parse`, and refuse a condition whose type can never be true."""
     tree = parse(text, event_fields=event_fields)
     return _truth(tree, 0)
 

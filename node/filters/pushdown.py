@@ -1,14 +1,13 @@
-"""Which part of a log a condition can be true in: a range of offsets and a range of times, so that it is sought, not
-scanned.
+"""Bounds of a condition: the range of offsets and times in which it can be true, so that it is sought, not scanned.
 
 Offsets and times of append only rise along a partition. Comparisons of them with constants are therefore places:
 `placed` turns them into `AtOffset` and `AtTime`, refusing constants that cannot be one, and `bounds` works out the
 smallest box that holds every event for which the condition can be true. The box may be too large, never too small: an
-OR is as wide as both its sides, and what is not about places is everywhere.
+OR is as wide as both its sides, and a condition that is not about places is everywhere.
 
-`@earliest` lies below every offset. `@latest` lies between the last event that was there when the link was attached and
-the first one that was not; so `> '@latest'` means what comes from now on. Both are recognised before anything is
-compared: as text, `@` sorts between digits and letters.
+`@earliest` is below every offset. `@latest` is between the last event before the attach and the first one after it; so
+`> '@latest'` means all later events. Both are recognised before anything is compared: as text, `@` sorts between digits
+and letters.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ from node.filters.syntax_tree import (
 )
 
 END = 1 << 63
-"""Beyond every offset and every time."""
+"""Bound beyond every offset and every time."""
 
 _OFFSET = re.compile(r"[0-9a-f]{16}")
 _UPWARD: tuple[Comparison, ...] = (">", ">=")
@@ -48,7 +47,7 @@ _UPWARD: tuple[Comparison, ...] = (">", ">=")
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Offsets in [first_offset, end_offset), times in [first_ms, end_ms)."""
+    """Range of offsets [first_offset, end_offset) and of times [first_ms, end_ms)."""
 
     first_offset: int = 0
     end_offset: int = END
@@ -83,7 +82,7 @@ NOWHERE = Bounds(end_offset=0)
 
 
 def placed(node: Node) -> Node:
-    """The condition with its places as such. Raises FilterError for constants that are none."""
+    """The condition with its comparisons of places as such. Raises FilterError for constants that are none."""
     match node:
         case Compare(operator, left, right, at):
             if _place_of(right) and isinstance(left, Literal):
@@ -136,13 +135,13 @@ def _comparison(operator: Comparison, field: Field, literal: Literal) -> Node:
 
 
 def needs_latest(node: Node) -> bool:
-    """Whether the end of the log at the attach is in it."""
+    """Tell whether the condition depends on the end of the log at the attach."""
     return (isinstance(node, AtOffset) and node.offset is None) or any(map(needs_latest, children(node)))
 
 
 def bounds(node: Node, latest: int, truth: bool = True) -> Bounds:
-    """Where the condition can be true (or, with `truth` False, can be false). `latest`: the offset of the first event
-    after the attach."""
+    """Bounds within which the condition can be true (or, with `truth` False, can be false). `latest`: the offset of the
+    first event after the attach."""
     match node:
         case Literal(value) if isinstance(value, bool):
             return EVERYWHERE if value is truth else NOWHERE
@@ -183,7 +182,7 @@ def _interval(operator: Comparison, value: int | float) -> tuple[int, int]:
 
 
 def beyond_bounds(node: Node) -> Node | None:
-    """What is left to be evaluated on events within the bounds; None: they all match."""
+    """The part of the condition that is evaluated on events within the bounds; None: they all match."""
     if isinstance(node, All):
         left = [part for part in node.parts if beyond_bounds(part) is not None]
         return None if not left else left[0] if len(left) == 1 else All(tuple(left))

@@ -23,8 +23,8 @@ class Literal:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A value of the message. `name` as it stands in the message; of `h` and `p` the specification's name. Section `b`
-    is the body, as a whole."""
+    """A value of the message. `name` is that of the message, or for `h` and `p` the specification's. Section `b` is the
+    body, as a whole."""
 
     section: Section
     name: str
@@ -105,7 +105,7 @@ class AtTime:
 Node = Literal | Field | FunctionCall | Compare | All | Any | Not | In | Like | IsNull | Exists | AtOffset | AtTime
 
 CONDITIONS = (Compare, All, Any, Not, In, Like, IsNull, Exists, AtOffset, AtTime)
-"""What is true, false or unknown by its nature."""
+"""Nodes that are true, false or unknown by their nature."""
 
 ARITHMETIC = frozenset("+-*/%") | {"neg", "pos"}
 

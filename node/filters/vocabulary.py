@@ -49,11 +49,11 @@ EVENT_FIELDS: Final[dict[str, Field]] = {
     "offset": Field("d", OFFSET),
     "timestamp_ms": Field("d", TIMESTAMP),
 }
-"""What names without a section mean in an event filter: the fields that clients show of every event. The partition is a
+"""Fields for names without a section in an event filter: those that clients show of every event. The partition is a
 number there, which programs write as often as its text."""
 
 HEADER_DEFAULTS: Final = (False, 4, None, False, 0)
-"""What a header that is absent, or does not say, means."""
+"""Values of a header that is absent, or leaves fields out."""
 
 FUNCTIONS: Final[dict[str, tuple[int, int]]] = {
     "LOWER": (1, 1),
@@ -64,7 +64,7 @@ FUNCTIONS: Final[dict[str, tuple[int, int]]] = {
     "UTC": (0, 0),
     "DATE": (1, 1),
 }
-"""With the least and the most arguments."""
+"""Functions, with the least and the most arguments."""
 
 RESERVED: Final = frozenset(
     {"AND", "OR", "NOT", "LIKE", "ESCAPE", "IN", "IS", "NULL", "TRUE", "FALSE", "EXISTS", "INF", "NAN", *FUNCTIONS}
