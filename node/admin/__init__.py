@@ -1,4 +1,4 @@
-"""What operators ask of a node, and what it does then.
+"""Administrative requests of operators, and their execution.
 
 Read `administration` first; `$management` links bring it here.
 """

@@ -1,8 +1,8 @@
 """Users and grants, as administrators see and change them.
 
 Rules never broken: no key of a password leaves a node; a password does not even come here, only what was made from it;
-and a cluster with users has somebody who can administer it, so that its first user, or whoever closes it by a grant,
-has to be an administrator.
+and a cluster with users has an administrator, so that its first user, or the one that closes it by a grant, has to be
+one.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ OPERATIONS = frozenset(
 )
 
 VISIBLE_WITHIN_S = 5.0
-"""For what was decided to arrive at this node: who was just made logs in here next."""
+"""Time for a decision to arrive at this node: a user that was just made logs in here next."""
 
 SECRET_BYTES = 32
 
@@ -57,7 +57,7 @@ class AccessAdministration:
         self._configured = configured
 
     async def run(self, operation: str, args: Mapping[str, Any]) -> dict[str, Any]:
-        """Raises AdminRequestFailed."""
+        """Run an operation. Raises AdminRequestFailed."""
         await self._current()
         if operation == "user.list":
             return {"users": [{"name": user.name, "roles": list(user.roles)} for user in self._users()]}
@@ -132,7 +132,7 @@ def _told(grant: GrantRecord) -> dict[str, Any]:
 
 
 def keys_from(args: Mapping[str, Any]) -> tuple[ScramKeys, ScramKeys]:
-    """Raises AdminRequestFailed."""
+    """Read a user's SCRAM keys from the arguments. Raises AdminRequestFailed."""
     return _read(args, "scram_sha_256"), _read(args, "scram_sha_512")
 
 

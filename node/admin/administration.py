@@ -1,12 +1,12 @@
 """Administrative requests of links: read here, or turned into commands of the metadata group.
 
 The rules: the node that was asked answers a change only after it has seen the change itself and the partitions have
-leaders, so that what the client does next *here* finds it; and it answers a question about logs only after the
-metadata's leader, confirmed by a majority, has said how far the metadata go, and it has come as far. What a node knows
-without that is shown only where it says so (`cluster.status`, and `node.list` with `confirmed`): an operator must be
-able to look at a cluster that has no majority. Whether a node was refused, `cluster.status` tells by what this node
-knows by itself; where the other nodes are asked how their replicas are, they are asked for that as well. Rejected: a
-redirect of administration to the metadata leader; every client would have to know how to follow it.
+leaders, so that the client's next request *here* finds it. It answers a question about logs only after the metadata's
+leader, confirmed by a majority, has said how far the metadata go, and it has come as far. What a node knows without
+that is shown only where it says so (`cluster.status`, and `node.list` with `confirmed`): an operator must be able to
+look at a cluster that has no majority. `cluster.status` tells from this node's own knowledge whether a node was
+refused; where the other nodes are asked about their replicas, they are asked about that, too.
+Rejected: a redirect of administration to the metadata leader; every client would have to know how to follow it.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from node.monitoring import Drain, Health
 from node.routing_events import RoutingEvents
 
 VISIBLE_WITHIN_S = 5.0
-"""For what was decided to arrive at this node, and for the leaders of new partitions to be elected."""
+"""Time for a decision to arrive at this node, and for the leaders of new partitions to be elected."""
 
 DRAIN_WITHIN_S = 10.0
-"""For all leaderships of a node to move; the answer says how many are left."""
+"""Time for all leaderships of a node to move; the answer says how many are left."""
 
 LOOK_WITHIN_S = 1.0
-"""For a confirmation that is only to be told of, not waited for."""
+"""Time for a confirmation that is only reported, not required."""
 
 
 class Administration:
@@ -81,7 +81,7 @@ class Administration:
         }
 
     async def run(self, operation: str, args: Mapping[str, Any]) -> dict[str, Any]:
-        """Raises AdminRequestFailed."""
+        """Run an operation. Raises AdminRequestFailed."""
         if operation in self._reads:
             answer: dict[str, Any] = await self._reads[operation](args)
             return answer
@@ -107,7 +107,7 @@ class Administration:
         return describe(wanted, self._leader_of)  # as the command left it: this node may not have applied it yet
 
     async def current(self) -> None:
-        """Returns when this node knows all metadata that anybody was told of before; raises AdminRequestFailed."""
+        """Wait until this node knows all metadata that was made known before. Raises AdminRequestFailed."""
         try:
             await self._proposer.current()
         except NotConfirmed as error:
@@ -116,7 +116,7 @@ class Administration:
     # -- logs
 
     async def _here(self, operation: str, args: Mapping[str, Any]) -> dict[str, Any]:
-        """What concerns this node itself; `node` guards against having reached another one."""
+        """Run an operation on this node itself; `node` guards against having reached another one."""
         node = args.get("node", self._node_id)
         if node != self._node_id:
             raise AdminRequestFailed(
@@ -140,7 +140,7 @@ class Administration:
             raise AdminRequestFailed("not-allowed", str(error)) from error
 
     def _serves(self, name: str, log_id: int, partitions: int) -> bool:
-        """The log is known here and each of its partitions has a leader."""
+        """Tell whether the log is known here and each of its partitions has a leader."""
         record = self._view.log(name)
         return (
             record is not None
@@ -224,8 +224,8 @@ class Administration:
         return {"node": number, "incarnation": f"{incarnation:016x}"}
 
     def _admitting(self, number: int, incarnation: int) -> contextlib.AbstractContextManager[None]:
-        """Of two nodes the other one is needed for the majority that lets it in. With data that were given up before
-        it must not be heard at all: it would be taken for a member that remembers."""
+        """Let a node in before it is admitted, if the majority that admits it needs it: in a cluster of two. With data
+        that were given up before it must not be heard at all: it would be taken for a member that remembers."""
         given_up = incarnation in self._view.nodes[number].former_incarnations
         if len(self._group.members) != 2 or number == self._node_id or given_up:
             return contextlib.nullcontext()
@@ -246,7 +246,7 @@ class Administration:
         ]
 
     async def _refused_anywhere(self) -> frozenset[int]:
-        """By this node, or by another that is up and answers in time."""
+        """Nodes that this node refuses, or another one that is up and answers in time."""
         others = [node for node in self._view.nodes if node != self._node_id and self._network.is_up(node)]
         told = await asyncio.gather(*map(self._callers_of, others))
         return refused_by_any([self._network.callers(), *told])
@@ -258,7 +258,7 @@ class Administration:
             return Callers()
 
     async def _ask(self, nodes: Sequence[int], groups: Sequence[int]) -> dict[int, dict[int, ReplicaState] | None]:
-        """Each node's word on its replicas, by group; None from one that does not answer."""
+        """Each node's states of its replicas, by group; None from one that does not answer."""
         answers = await asyncio.gather(*(self._ask_one(node, groups) for node in nodes))
         return dict(zip(nodes, answers, strict=True))
 
@@ -292,7 +292,7 @@ class Administration:
 
 
 def _state(node: int, state: ReplicaState | None) -> dict[str, Any]:
-    """JSON-like. None: the node does not answer, or has no replica yet."""
+    """The state of a replica for JSON. None: the node does not answer, or has no replica yet."""
     if state is None:
         return {"node": node, "state": "unknown"}
     told: dict[str, Any] = {"node": node, "applied": state.applied, "last": state.last, "votes": state.votes}

@@ -1,8 +1,8 @@
 """Consumer groups as operators and clients manage them: asked of the partitions' leaders, through any node.
 
 The rule: the answer is the leaders' word, as they applied it; a partition whose leader cannot be asked makes the whole
-answer "unavailable", never a list that looks complete. A group is one name over all partitions of a log, and exists
-where it has a claim or a position; nothing is known of a group in a partition where it never had either.
+answer "unavailable", never a list that looks complete. A group is one name over all partitions of a log. It exists in a
+partition where it has a claim or a position; no other partition knows of it.
 
 Each request may be repeated: a commit sets what it says, a reset and a deletion find nothing left to do.
 """
@@ -49,7 +49,8 @@ Handles = Callable[[str], PartitionHandle]
 async def run(
     operation: str, args: Mapping[str, Any], partitions: Sequence[str] | None, handle: Handles
 ) -> dict[str, Any]:
-    """`partitions`: of the log that was asked about, None when there is no such log. Raises AdminRequestFailed."""
+    """Run an operation. `partitions`: those of the log that was asked about, None when there is no such log. Raises
+    AdminRequestFailed."""
     partitions = _existing(args, partitions)
     if operation == "group.list":
         return {"groups": await _list(str(args.get("after_group") or ""), partitions, handle)}
@@ -66,8 +67,8 @@ async def run(
 def staged(
     args: Mapping[str, Any], partitions: Sequence[str] | None, raft_group: Callable[[str], int]
 ) -> tuple[StagedPosition, dict[str, Any]]:
-    """A commit that is part of a transaction, and its answer. The partition judges the claim when that commits. Raises
-    AdminRequestFailed."""
+    """The position that a commit stages in a transaction, and its answer. The partition judges the claim when that
+    commits. Raises AdminRequestFailed."""
     group, (partition, claim, position) = _group(args), _wish(args, _existing(args, partitions))
     if not claim:
         raise AdminRequestFailed(
@@ -96,7 +97,7 @@ def _group(args: Mapping[str, Any]) -> str:
 
 
 async def _list(after: str, partitions: Sequence[str], handle: Handles) -> list[dict[str, Any]]:
-    """At most LIST_LIMIT groups, by name; who wants more asks for those behind the last one."""
+    """List at most LIST_LIMIT groups, by name; the next page begins after the last one."""
     found: dict[str, list[tuple[GroupRow, GroupList]]] = {}
     for partition in partitions:
         answer = await _ask(handle(partition), ListGroups("", after, LIST_LIMIT))
@@ -133,7 +134,7 @@ async def _describe(group: str, partitions: Sequence[str], handle: Handles) -> d
 
 
 def _sum(lags: Sequence[int | None], partitions: int) -> dict[str, int | None]:
-    """`lag` of all partitions; None while it is unknown of some. `known_lag`: of the others."""
+    """Sums over partitions: `lag` of all, None while it is unknown in some; `known_lag` of the others."""
     known = [lag for lag in lags if lag is not None]
     unknown = partitions - len(known)
     return {"lag": None if unknown else sum(known), "known_lag": sum(known), "unknown_partitions": unknown}
@@ -175,7 +176,7 @@ async def _commit(group: str, args: Mapping[str, Any], partitions: Sequence[str]
 
 
 def _wish(args: Mapping[str, Any], partitions: Sequence[str]) -> tuple[str, int, int]:
-    """(partition, claim, position): everything below the position is done. Claim 0: an operator's word."""
+    """(partition, claim, position) of a commit: everything below the position is done. Claim 0: an operator's word."""
     partition = _partition(args, partitions)
     if partition is None:
         raise AdminRequestFailed("invalid-argument", "partition: name one; a position belongs to a partition")
@@ -212,7 +213,7 @@ async def _position(to: str, handle: PartitionHandle) -> int:
 
 
 async def _delete(group: str, partitions: Sequence[str], handle: Handles) -> dict[str, Any]:
-    """All of it, or nothing while it has an active receiver that we can see."""
+    """Delete the group in all partitions, or nothing while it has an active receiver that we can see."""
     described = await _describe(group, partitions, handle)
     active = [row["partition"] for row in described["partitions"] if row["active"]]
     if active:

@@ -1,10 +1,11 @@
 """Moving a node's leaderships to others before it is stopped.
 
-The problem: a leader that just stops costs its clients an election; a transfer costs them a round trip. The rules: a
-leadership goes only to a member that is connected and holds what is committed; what cannot move stays, and is said; a
-node that is being drained hands on at once what falls to it again (the others prefer it for some partitions and do not
-know), until it is stopped or resumed. Rejected: a replicated "draining" mark; it outlives the restart that it was made
-for, and somebody has to remember to take it away.
+The problem: a leader that just stops costs its clients an election; a transfer costs them a round trip.
+The rules: a leadership goes only to a member that is connected and holds all committed entries; leaderships that cannot
+move stay, and are reported. A node that is being drained hands on at once each leadership that it gets again (the
+others prefer it for some partitions and do not know), until it is stopped or resumed.
+Rejected: a replicated "draining" mark; it outlives the restart that it was made for, and an operator has to remember to
+take it away.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from node.routing_events import RoutingEvents
 log = logging.getLogger("holdfast.drain")
 
 RETRY_S = 1.2
-"""A transfer is given up by Raft after a second; only then it is worth another try."""
+"""Time between attempts: Raft gives up a transfer after a second; only then another try is worth it."""
 
 NEAR_ENTRIES = 256
-"""A follower so close to the commit index has the rest before a transfer is given up; under load it is never nearer
-than a few turns of the loop."""
+"""Entries that a follower may lack of the commit index: it has the rest before a transfer is given up; under load it is
+never nearer than a few turns of the loop."""
 
 
 OPERATOR = "an operator asked for it"
@@ -35,7 +36,8 @@ class Targets(Protocol):
 
 
 class Drain:
-    """`active`: no leadership is wanted here, by an operator's word or for a reason of the node's own."""
+    """Draining of a node. `active`: no leadership is wanted here, by an operator's word or for a reason of the node's
+    own."""
 
     def __init__(self, node_id: int, multiraft: MultiRaft, peers: Targets, routing_events: RoutingEvents) -> None:
         self._node_id = node_id
@@ -52,7 +54,7 @@ class Drain:
         return bool(self._reasons)
 
     def avoid(self, reason: str) -> None:
-        """This node itself knows why it should lead nothing: what it leads is handed on, until `welcome`."""
+        """Hand on all leaderships for a reason of this node's own, until `welcome`."""
         self._reasons.add(reason)
         self._move()
 
@@ -64,11 +66,11 @@ class Drain:
         return [number for number, group in self._multiraft.groups.items() if group.is_leader]
 
     def movable(self) -> list[int]:
-        """Those of them that another member could lead now."""
+        """Groups led here that another member could lead now."""
         return [number for number in self.led() if self._candidates(self._multiraft.groups[number])]
 
     async def run(self, timeout_s: float) -> list[int]:
-        """Drain, and go on doing so. Returns the groups that this node still leads: nobody else can, or time was up."""
+        """Drain, and go on doing so. Returns the groups that this node still leads: no other can, or time was up."""
         if not self.active:
             log.info("draining: %d leadership(s) are moved to other nodes", len(self.led()))
         self._reasons.add(OPERATOR)
@@ -80,12 +82,12 @@ class Drain:
         return self.led()
 
     def _under_way(self) -> bool:
-        """Some leadership can still move, or has been given up here and is not taken up elsewhere yet."""
+        """True while a leadership can still move, or was given up here and is not taken up elsewhere yet."""
         return bool(self.movable()) or any(group.leader is None for group in self._multiraft.groups.values())
 
     async def leave(self, timeout_s: float) -> None:
-        """Before this node stops: hand on each leadership that it has now, once. When all nodes stop together it would
-        go round for ever."""
+        """Hand on each present leadership once, before this node stops. When all nodes stop together, more would go
+        round for ever."""
         leaving = [(group, group.term) for group in self._multiraft.groups.values() if group.is_leader]
         self._reasons.add(OPERATOR)
         self._move()
@@ -98,7 +100,7 @@ class Drain:
         await self._routing_events.until(left, timeout_s)
 
     def resume(self) -> None:
-        """Leaderships are welcome again; the preferred ones come back by themselves."""
+        """Welcome leaderships again; the preferred ones come back by themselves."""
         self._reasons.discard(OPERATOR)
         self._tried.clear()
         log.info("draining has ended: leaderships are welcome again")

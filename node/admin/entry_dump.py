@@ -1,4 +1,4 @@
-"""What an operator may see of a partition's log: its entries, as its leader stores them."""
+"""Dump of a partition's log for operators: its entries, as its leader stores them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ async def run(
     partitions: Sequence[str] | None,
     handle: Callable[[str], PartitionHandle],
 ) -> dict[str, Any]:
-    """`partitions`: of the log that was asked about, None when there is no such log. Raises AdminRequestFailed."""
+    """Run an operation. `partitions`: those of the log that was asked about, None when there is no such log. Raises
+    AdminRequestFailed."""
     assert operation in OPERATIONS
     if partitions is None:
         raise AdminRequestFailed(

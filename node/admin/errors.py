@@ -1,10 +1,10 @@
-"""How an administrative request fails, whichever part of the node carries it out."""
+"""Failures of administrative requests, in all parts of the node."""
 
 from __future__ import annotations
 
 
 class AdminRequestFailed(Exception):
-    """An administrative request failed. `code` is one of `holdfast.protocol.STATUS_OF_ERROR`."""
+    """Raised when an administrative request failed. `code` is one of `holdfast.protocol.STATUS_OF_ERROR`."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(f"{code}: {message}")
@@ -13,4 +13,4 @@ class AdminRequestFailed(Exception):
 
 
 class CannotRepair(Exception):
-    """A replica must not be given up: the message says why, and what to do first."""
+    """Raised when a replica must not be given up: the message says why, and what to do first."""

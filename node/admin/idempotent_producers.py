@@ -1,7 +1,7 @@
-"""What an operator may know of idempotent producers: asked of the partitions' leaders, on any node.
+"""Idempotent producers as operators see them: asked of the partitions' leaders, on any node.
 
 The rule: the answer is the leader's word, as it applied it; a partition whose leader cannot be asked makes the whole
-answer "unavailable", never a list that looks complete. Lists are bounded: who wants more asks from where the last one
+answer "unavailable", never a list that looks complete. Lists are bounded: the next page begins where the last one
 ended.
 """
 
@@ -20,7 +20,7 @@ LIST_LIMIT = 1000
 """Producers in one answer unless the request says otherwise: about 100 KiB."""
 
 MAX_LIST_LIMIT = 10_000
-"""In one answer at most: a message of a MiB."""
+"""Producers in one answer at most: a message of a MiB."""
 
 OPERATIONS = frozenset({"producer.list", "producer.describe"})
 
@@ -31,7 +31,8 @@ async def run(
     partitions: Sequence[str] | None,
     handle: Callable[[str], PartitionHandle],
 ) -> dict[str, Any]:
-    """`partitions`: of the log that was asked about, None when there is no such log. Raises AdminRequestFailed."""
+    """Run an operation. `partitions`: those of the log that was asked about, None when there is no such log. Raises
+    AdminRequestFailed."""
     if partitions is None:
         raise AdminRequestFailed(
             "not-found", f"there is no log {args.get('name')!r}; `holdfast log list` shows those there are"

@@ -1,8 +1,8 @@
-"""Transaction groups as whoever writes batches opens, commits and aborts them, and as an operator sees them.
+"""Transaction groups: opened, committed and aborted by the writers of batches, and shown to operators.
 
-The rule: each of these requests may be made again, by anybody who knows the writer, the batch and the run, through any
-node; what was decided stays so. An answer that only time stands in the way of is waited for here for a while; then the
-answer says so, and the client asks again.
+The rule: each of these requests may be repeated, by any client that knows the writer, the batch and the run, through
+any node; a decision stays. If only time stands in the way of an answer, the node waits for a while; then the answer
+says so, and the client asks again.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ KIND = "transaction-group"
 OPERATIONS = frozenset(f"{KIND}.{operation}" for operation in ("open", "commit", "abort", "forget", "list", "describe"))
 
 ASK_WITHIN_S = 10.0
-"""For the leader of the coordinator to answer, and for markers to be where they belong: three elections."""
+"""Time for the leader of the coordinator to answer, and for markers to be everywhere: three elections."""
 
 BUSY_DELAY_S = 0.05
-"""Between attempts while the batch before is being closed."""
+"""Delay between attempts while the earlier batch is being closed."""
 
 DEFAULT_TIMEOUT_MS = 15 * 60 * 1000
-"""Of a group: so long its prepared members wait for the decision, and committed readers for them."""
+"""Default timeout of a group: its prepared members wait so long for the decision, and committed readers for them."""
 
 _CODES = {
     "fenced": "fenced",
@@ -63,7 +63,7 @@ class TransactionGroupAdministration:
         coordinators: Coordinators,
         current: Callable[[], Awaitable[None]],
     ) -> None:
-        """`current`: returns when this node knows all metadata; raises AdminRequestFailed."""
+        """`current`: waits until this node knows all metadata; raises AdminRequestFailed."""
         self._view = view
         self._calls = calls
         self._coordinators = coordinators
@@ -78,7 +78,7 @@ class TransactionGroupAdministration:
         }
 
     async def run(self, operation: str, args: Mapping[str, Any]) -> dict[str, Any]:
-        """Raises AdminRequestFailed."""
+        """Run an operation. Raises AdminRequestFailed."""
         return await self._operations[operation](args)
 
     # ---------------------------------------------------------------- a batch
@@ -108,7 +108,7 @@ class TransactionGroupAdministration:
                 return {"committed": answer.committed, "complete": answer.complete}
 
     async def _abort(self, args: Mapping[str, Any]) -> dict[str, Any]:
-        """By the run that has it open, or, where none is named, by an operator."""
+        """Abort a group: for the run that has it open, or, without a run, for an operator."""
         by_operator = args.get("run") is None
         batch = NONE_CLOSED if by_operator and args.get("batch") is None else _batch(args)
         command = AbortGroup(str(args["name"]), batch, "" if by_operator else _run(args), by_operator)
@@ -116,8 +116,8 @@ class TransactionGroupAdministration:
         return {"committed": False}
 
     async def _forget(self, args: Mapping[str, Any]) -> dict[str, Any]:
-        """An operator says that it will not come again. A writer that nobody knows is most likely misspelt; one that
-        this very request has made unknown is forgotten."""
+        """Forget a writer, by an operator's word that it will not come again. An unknown one is most likely misspelt;
+        one that this very request has made unknown is forgotten."""
         row = await self._row_of(str(args["name"]))
         try:
             await self._ask(row.name, ForgetWriter(row.name), WriterForgotten)
@@ -127,7 +127,7 @@ class TransactionGroupAdministration:
         return {"last_committed": _committed(row.closed)}
 
     async def _ask(self, writer: str, command: Any, wanted: type) -> Any:
-        """Again while the batch before is being closed."""
+        """Ask the writer's coordinator, again while the earlier batch is being closed."""
         group = await self._coordinator_of(writer)
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + ASK_WITHIN_S
@@ -149,7 +149,7 @@ class TransactionGroupAdministration:
     # ---------------------------------------------------------------- what is shown
 
     async def _list(self, args: Mapping[str, Any]) -> dict[str, Any]:
-        """A page of all writers by name; `next`: who wants more asks for those behind it."""
+        """List a page of all writers by name; `next`: the name after which the next page begins."""
         await self._current()
         question = ListWriters("", str(args.get("after_writer") or ""))
         pages = await asyncio.gather(*(self._writers(group, question) for group in self._coordinators.groups()))
@@ -158,7 +158,7 @@ class TransactionGroupAdministration:
         return {"writers": [_row(row) for row in sorted(rows, key=lambda row: row.name)], "next": horizon}
 
     async def _describe(self, args: Mapping[str, Any]) -> dict[str, Any]:
-        """With the members of what is open behind `after_member`, a number; `next` likewise."""
+        """Describe a writer, with the members of its open batch after `after_member`, a number; `next` likewise."""
         after = max(0, int(args.get("after_member") or 0))
         row = await self._row_of(str(args["name"]), after)
         behind = after + len(row.rows)
@@ -241,7 +241,7 @@ def _run(args: Mapping[str, Any]) -> str:
 def _refused(writer: str, answer: object) -> AdminRequestFailed:
     if isinstance(answer, Declined):
         return AdminRequestFailed(_CODES[answer.code], answer.detail)
-    # Even if it is not known whether it was done: who asks again finds done what was.
+    # Even if it is not known whether it was done: a repeated request finds it done.
     detail = answer.detail if isinstance(answer, Failed) else f"it answered {answer}"
     return AdminRequestFailed(
         "unavailable", f"the coordinator of writer {writer!r} could not be asked: {detail}; try again"

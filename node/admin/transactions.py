@@ -1,8 +1,8 @@
-"""Transactions as an operator sees and ends them: asked of coordinators and partitions, through any node.
+"""Transactions as operators see and end them: asked of coordinators and partitions, through any node.
 
 The rule: the answer is the leaders' word; one that cannot be asked makes the whole answer "unavailable", never a list
-that looks complete. What a partition holds open for longer than it was given is shown with what its coordinator says of
-it, since that alone can end it.
+that looks complete. A transaction that a partition holds open for longer than its timeout is shown with its
+coordinator's answer, since that alone can end it.
 
 Ids that the nodes draw themselves, for clients that name none, are listed while a transaction of theirs is under way.
 """
@@ -27,7 +27,7 @@ from node.transactions.manager import OWN_PREFIX
 OPERATIONS = frozenset({"transaction.list", "transaction.describe", "transaction.abort", "transaction.hanging"})
 
 ASK_WITHIN_S = 10.0
-"""For the leader of a coordinator or partition to answer: three elections."""
+"""Time for the leader of a coordinator or partition to answer: three elections."""
 
 ASKED_AT_ONCE = 50
 """Partitions, when all are asked."""
@@ -36,7 +36,7 @@ MARGIN_MS = 10_000
 """A transaction whose time is over is ended by its coordinator within a moment; one that is open for longer hangs."""
 
 MAX_HANGING = 1000
-"""In one answer; they are the oldest."""
+"""Hanging transactions in one answer: the oldest."""
 
 
 class TransactionAdministration:
@@ -62,14 +62,14 @@ class TransactionAdministration:
         }
 
     async def run(self, operation: str, args: Mapping[str, Any]) -> dict[str, Any]:
-        """Raises AdminRequestFailed."""
+        """Run an operation. Raises AdminRequestFailed."""
         await self._current()
         return await self._operations[operation](args)
 
     # ---------------------------------------------------------------- ids
 
     async def _list(self, args: Mapping[str, Any]) -> dict[str, Any]:
-        """A page of all ids by name; `next`: who wants more asks for those behind it."""
+        """List a page of all ids by name; `next`: the name after which the next page begins."""
         question = ListIds("", str(args.get("after_id") or ""), LIST_LIMIT)
         pages = await asyncio.gather(*(self._ids(group, question) for group in self._coordinators.groups()))
         full = [page[-1].name for page in pages if len(page) >= LIST_LIMIT]
@@ -82,7 +82,7 @@ class TransactionAdministration:
         name = str(args["name"])
         group = await self._coordinator_of(name)
         row = await self._find(name, group)
-        coordinator = {**self._place(group), "leader": self._leader_of(group)}  # who has just answered
+        coordinator = {**self._place(group), "leader": self._leader_of(group)}  # the one that has just answered
         return {**_row(row), "partitions": [self._place(one) for one in row.groups], "coordinator": coordinator}
 
     async def _abort(self, args: Mapping[str, Any]) -> dict[str, Any]:
