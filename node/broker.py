@@ -124,7 +124,7 @@ class NodeBroker:
         return self._group(log, partition)
 
     def _watch(self, group: int, producer: int, stolen: Callable[[int], None]) -> Callable[[], None]:
-        """A follower hears of producers as soon as the leader."""
+        """Watch a producer on a follower, which hears of it as soon as the leader."""
         replica = self._replicas.partition(group)
         return _nothing if replica is None else replica.watch_producer(producer, stolen)
 
@@ -162,10 +162,11 @@ class NodeBroker:
         return consumer_groups.staged(args, partitions, lambda partition: self._group(name, partition))
 
     async def _check_identity(self, name: str, meant: Any) -> None:
-        """A claim on a log that was deleted means nothing in another one of its name, nor one on another cluster's."""
+        """Raise for a claim on a log that was deleted, or on another cluster's: it means nothing here, even if a log
+        has that name."""
         if meant is None or meant == told_log(self, self.identity_of(name)):
             return
-        await self.current()  # or this node has not heard of it yet
+        await self.current()  # this node may not have heard of it yet
         if meant != told_log(self, self.identity_of(name)):
             raise AdminRequestFailed("not-owner", str(not_meant(self, name, str(meant)).description))
 
@@ -187,7 +188,7 @@ class NodeBroker:
 
 
 def _nothing() -> None:
-    """There is no watch to end."""
+    """Do nothing: there is no watch to end."""
 
 
 def _amqp(address: HostAndPort) -> AmqpAddress:

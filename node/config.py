@@ -25,19 +25,21 @@ MAX_NODES = 7
 MAX_LISTENERS = 16
 MAX_LISTENER_NAME_CHARACTERS = 200
 MAX_ADDRESS_CHARACTERS = 300
-"""What the metadata take (`cluster/metadata/ranges.py`): a node with more would never be registered."""
+"""Bounds of the metadata (`cluster/metadata/ranges.py`): a node with more would never be registered."""
 
 DEFAULT_MAX_MESSAGE_SIZE = 4 * 1024 * 1024
-"""Bytes. One message is one Raft entry at most, and an entry must pass between nodes in one gRPC message."""
+"""Default limit of a message in bytes. One message is one Raft entry at most, and an entry must pass between nodes in
+one gRPC message."""
 
 MAX_MESSAGE_SIZE_LIMIT = 16 * 1024 * 1024
-"""Bytes. Above this a single entry stalls heartbeats of other groups on the same stream."""
+"""Highest limit of a message in bytes. Above this a single entry stalls heartbeats of other groups on the same
+stream."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
 class ConfigError(ValueError):
-    """The configuration cannot be used; the message names the key and what to do."""
+    """Raised when the configuration cannot be used; the message names the key and what to do."""
 
 
 class HostAndPort(msgspec.Struct, frozen=True):
@@ -51,7 +53,7 @@ class HostAndPort(msgspec.Struct, frozen=True):
 
 
 def reached_address(text: str, key: str) -> HostAndPort:
-    """An address that others connect to, and so none that stands for all addresses of a host."""
+    """Parse an address that others connect to: one that stands for all addresses of a host is refused."""
     address = parse_address(text, key)
     if _is_every_address(address.host):
         raise ConfigError(
@@ -69,7 +71,7 @@ def _is_every_address(host: str) -> bool:
 
 
 def parse_address(text: str, key: str, *, allow_zero: bool = False) -> HostAndPort:
-    """`host:port` or `[v6]:port` as an :class:`HostAndPort`; `key` names the setting in errors."""
+    """Parse `host:port` or `[v6]:port` into an :class:`HostAndPort`; `key` names the setting in errors."""
     host, separator, port_text = text.rpartition(":")
     host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
     if not separator or not host or not port_text.isdigit():
@@ -187,7 +189,7 @@ class StorageSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
     @property
     def direct(self) -> Literal["never", "synced", "drained"]:
-        """For `DiskOptions`."""
+        """Mode of writing past the page cache, for `DiskOptions`."""
         if not self.direct_writes:
             return "never"
         return "synced" if self.durability == "fsync" else "drained"
@@ -199,7 +201,7 @@ class LogSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class MonitoringSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """`bind`: where `/metrics` and `/health/...` are served by HTTP; empty: nowhere. For trusted networks."""
+    """HTTP address of `/metrics` and `/health/...` (`bind`); empty: none. For trusted networks."""
 
     bind: str = ""
 
@@ -219,11 +221,11 @@ class TokenSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class SecuritySection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """Who is let in without a credential, and who may do everything: see docs/security.md.
+    """Access without a credential, and administrators: see docs/security.md.
 
     `anonymous`: where clients without a credential are let in while the cluster knows neither users nor grants.
     `administrators`: names that may do everything, however they log in.
-    `first_user_file`: an administrator who is added to a cluster without users; nobody is let in anonymously then.
+    `first_user_file`: an administrator that is added to a cluster without users; nobody is let in anonymously then.
     """
 
     anonymous: Literal["loopback", "never", "always"] = "loopback"
@@ -249,7 +251,7 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
     @property
     def rpc_addresses(self) -> dict[int, str]:
-        """Those that are configured: every node's, or with discovery by ZooKeeper only this one's."""
+        """Configured addresses for other nodes: every node's, or with discovery by ZooKeeper only this one's."""
         if self.discovery.kind == "zookeeper":
             return {self.node.id: self.cluster.address}
         return {peer.id: peer.address for peer in self.cluster.peers}

@@ -1,12 +1,11 @@
 """A partition that another node leads, served from here.
 
-Problem: a client that cannot follow a redirect is connected to whichever node it found; its links must work all the
-same. A gateway is a `PartitionHandle` whose every operation is carried out by the leader, over `cluster.rpc`.
+Problem: a client that cannot follow a redirect is connected to any node; its links must work all the same. A gateway is
+a `PartitionHandle` whose every operation is carried out by the leader, over `cluster.rpc`.
 
-The rule never broken: an append is asked of one node, once. What certainly was not appended comes back as `not_leader`,
-and the link (`node/listener/incoming/append_queue.py`) submits it again, because only the link knows which of its
-batches must stay in front of which; what may have been appended comes back as `unknown` and is never sent again by
-anybody but the producer.
+The rule never broken: an append is asked of one node, once. A batch that certainly was not appended comes back as
+`not_leader`, and the link (`node/listener/incoming/append_queue.py`) submits it again, because only the link knows the
+order of its batches. A batch that may have been appended comes back as `unknown`; only the producer may send it again.
 
 Rejected: retrying here. One gateway serves many links over one stream; a retry that overtakes, or waits for, the
 batches of another link would either break an order or couple links that have nothing to do with each other.
@@ -37,7 +36,7 @@ from node.partition.api import (
 )
 
 INFO_HOPS = 3
-"""Nodes asked for one info: whoever we believe leads, whom that one names, and once more after an election."""
+"""Nodes asked for one info: the believed leader, the one that it names, and once more after an election."""
 
 
 Watch = Callable[[int, Callable[[int], None]], Callable[[], None]]
@@ -63,11 +62,13 @@ class GatewayPeer(Protocol):
 
 
 class PartitionUnreachable(ConnectionError):
-    """Nobody that leads the partition could be asked; nothing was done. Try again after an election (two seconds)."""
+    """Raised when no leader of the partition could be asked; nothing was done. Try again after an election (two
+    seconds)."""
 
 
 class RemotePartition:
-    """Implements `PartitionHandle`. Stateless: who leads is looked up at every operation, so it follows by itself."""
+    """Partition of another leader. Stateless: it looks the leader up at every operation, and so follows changes by
+    itself. Implements `PartitionHandle`."""
 
     def __init__(
         self,
@@ -78,8 +79,8 @@ class RemotePartition:
         peer: Callable[[int], GatewayPeer | None],
         watch: Watch | None = None,
     ) -> None:
-        """`leader`: who leads the group as far as this node knows. `peer`: the client for a node, None if unknown.
-        `watch`: how to hear of producers, if this node follows the group."""
+        """`leader`: the group's leader as far as this node knows. `peer`: the client for a node, None if unknown.
+        `watch`: hears of producers, if this node follows the group."""
         self.partition = partition
         self.group = group
         self._leader = leader
@@ -100,11 +101,12 @@ class RemotePartition:
         return await peer.open_producer(self.group, wish)
 
     def watch_producer(self, producer_id: int, stolen: Callable[[int], None]) -> Callable[[], None]:
-        """A gateway that does not follow the group hears of a higher epoch when its producer sends next."""
+        """Watch a producer. A gateway that does not follow the group hears of a higher epoch when its producer sends
+        next."""
         return _nothing if self._watch is None else self._watch(producer_id, stolen)
 
     async def producers(self, after: int, limit: int) -> list[ProducerInfo]:
-        """The leader's word. Raises PartitionUnreachable, or what the peer client raises."""
+        """List producers, by the leader's word. Raises PartitionUnreachable, or what the peer client raises."""
         _, peer = self._find()
         if peer is None:
             raise PartitionUnreachable(self._nobody())
@@ -125,8 +127,8 @@ class RemotePartition:
         return peer.open_reader(self.group, start, wake, owner, uncommitted=uncommitted)
 
     async def info(self) -> PartitionInfo:
-        """The leader's word. Raises PartitionUnreachable, or what the peer client raises (both ConnectionErrors, or
-        LookupError)."""
+        """Describe the partition, by the leader's word. Raises PartitionUnreachable, or what the peer client raises
+        (both ConnectionErrors, or LookupError)."""
         node, peer = self._find()
         for _ in range(INFO_HOPS):
             if peer is None:
@@ -147,11 +149,11 @@ class RemotePartition:
 
 
 def _nothing() -> None:
-    """There is no watch to end."""
+    """Do nothing: there is no watch to end."""
 
 
 class _NoReader:
-    """A reader that never began: it says why, and that is all."""
+    """A reader that never began, and only says why."""
 
     position = 0
     resolved = False

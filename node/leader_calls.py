@@ -1,7 +1,7 @@
-"""Asking whoever leads a Raft group, of a partition or of a transaction coordinator, be it this node or another.
+"""Questions to the leader of a Raft group, of a partition or a coordinator, on this node or another.
 
-The rule: a question is asked of one node at a time, and whatever is repeated here is a question that may be repeated
-(`node/peer_types.py` has no other). A group that the cluster has deleted answers `deleted`, and nobody waits for it.
+The rule: a question is asked of one node at a time, and only questions that may be repeated are (`node/peer_types.py`
+has no other). A group that the cluster has deleted answers `deleted`, and no call waits for it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from node.partition.api import Failed
 from node.routing_events import RoutingEvents
 
 RETRY_DELAY_S = 0.05
-"""Between attempts while nothing announces a change: a busy leader is asked twenty times a second."""
+"""Delay between attempts while nothing announces a change: a busy leader is asked twenty times a second."""
 
 
 class AskedReplica(Protocol):
@@ -25,7 +25,7 @@ class AskedReplica(Protocol):
 
 
 class Replicas(Protocol):
-    """Those of this node, and what it knows of the others."""
+    """Replicas of this node, and its knowledge of other leaders."""
 
     def replica(self, group: int) -> AskedReplica | None: ...
     def leader_of(self, group: int) -> int | None: ...
@@ -42,7 +42,7 @@ class LeaderCalls:
         self._routing_events = routing_events
 
     async def ask(self, group: int, question: Any) -> Any:
-        """The answer, or Failed; one attempt."""
+        """Ask the leader once. Returns its answer, or Failed."""
         replica = self._replicas.replica(group)
         if replica is not None and replica.is_leader:
             return await replica.ask(question)
@@ -54,8 +54,8 @@ class LeaderCalls:
         return await self._network.client(leader).ask(group, question)
 
     async def ask_until(self, group: int, question: Any, within_s: float) -> Any:
-        """As `ask`, again through changes of leader, until there is an answer that trying again would not change, or
-        time is up: then the last Failed, `unknown` if any attempt may have been carried out."""
+        """Ask the leader, again through changes of leader, until an answer is final or time is up: then the last
+        Failed, `unknown` if any attempt may have been carried out."""
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + within_s
         in_doubt: Failed | None = None

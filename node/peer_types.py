@@ -1,8 +1,8 @@
 """The node's words as they travel between nodes: `cluster.rpc.PartitionTypes`.
 
-Partitions' words are those of `node.partition.api`. What a leader is asked besides appending and reading, be it of a
-partition or of a transaction coordinator, is one union here; the tag says which it is, and who is asked refuses what is
-not for it.
+Partitions' words are those of `node.partition.api`. All questions to a leader but appends and reads, be it of a
+partition or of a transaction coordinator, are one union here; the tag says which it is, and a replica refuses a
+question that is not for it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _ANSWERS = msgspec.msgpack.Decoder(Answer)
 
 
 def record_batch(data: bytes) -> RecordBatch:
-    """A batch that another node passes on; whoever stores it looks at all of it. Raises ValueError."""
+    """A batch that another node passes on; the partition that stores it checks all of it. Raises ValueError."""
     batch, end = read_batch(data)
     if end != len(data):
         raise Damaged(f"{len(data) - end} bytes behind a record batch")
@@ -62,7 +62,7 @@ def encode_question(question: Question) -> bytes:
 
 
 def decode_question(data: bytes) -> Question:
-    """Raises ValueError."""
+    """Decode a question. Raises ValueError."""
     return _QUESTIONS.decode(data)
 
 
@@ -71,5 +71,5 @@ def encode_answer(answer: Answer) -> bytes:
 
 
 def decode_answer(data: bytes) -> Answer:
-    """Raises ValueError."""
+    """Decode an answer. Raises ValueError."""
     return _ANSWERS.decode(data)

@@ -113,17 +113,18 @@ def _set_up_logging(config: Config) -> None:
 
 
 def _raise_file_limit() -> None:
-    """Thousands of connections and RocksDB's files need more descriptors than many shells give."""
+    """Raise the limit of file descriptors: thousands of connections and RocksDB's files need more than many shells
+    give."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _keep_large_blocks(cache_bytes: int) -> None:
-    """Entries and frames of up to some MiB come and go thousands of times a second. By default glibc takes each from
-    the kernel and gives it back, which costs a page fault per 4 KiB: a third of the time it takes to send one. Nor is
-    the memory of the newest events given back when they are dropped with their log: the next ones fill it again, and
-    whoever runs a node has to allow for it in any case."""
+    """Let glibc keep large blocks instead of giving them back to the kernel. Entries and frames of up to some MiB come
+    and go thousands of times a second. Taking each from the kernel costs a page fault per 4 KiB: a third of the time it
+    takes to send one. Nor is the memory of the newest events given back when they are dropped with their log: the next
+    ones fill it again, and a node needs room for it in any case."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except AttributeError:
@@ -133,7 +134,7 @@ def _keep_large_blocks(cache_bytes: int) -> None:
 
 
 def _spare_what_stays() -> None:
-    """Modules live as long as the process. A collection of garbage that looks at all their objects each time stands in
-    the way of everybody for tens of milliseconds. None is made before: imports leave a thousand objects of garbage, and
-    looking for them takes a tenth of a node's start."""
+    """Keep modules out of garbage collections: they live as long as the process, and a collection that looks at all
+    their objects holds everybody up for tens of milliseconds. None is made before: imports leave a thousand objects of
+    garbage, and looking for them takes a tenth of a node's start."""
     gc.freeze()

@@ -1,14 +1,14 @@
 """The turn: the one place where time, disk and network meet the replicated groups.
 
 The rule that must never break: nothing that promises durability leaves before the sync of the turn that wrote it, and
-no group is ticked on state that a crash could forget. So a turn is written, then synced in a thread (which releases
-the GIL), then released; the event loop reads and decodes sockets meanwhile, and what they bring waits for the next
-turn. The store may keep what a turn writes in memory until that sync, and write it in the same thread; with durability
-"replicated" it is only written there, if it is much (`storage/wal/write_path.py`). Rejected alternatives: a sync for
-each group or each append; with one write-ahead log, one sync serves all. Further turns while a sync runs, released in
-their order: what comes meanwhile is in one turn now, and was in several, so that with 200 events of 1 KiB in flight
-each cost 8 % more and came no sooner. A task with an executor's future: from the end of the sync to what waits for it
-that takes a turn of the event loop more, which at a full load is a millisecond and more for everybody.
+no group is ticked on state that a crash could forget. So a turn is written, then synced in a thread (which releases the
+GIL), then released; the event loop reads and decodes sockets meanwhile, and their input waits for the next turn. The
+store may keep a turn's writes in memory until that sync, and write them in the same thread; with durability
+"replicated" the thread only writes them, if they are many (`storage/wal/write_path.py`). Rejected alternatives: a sync
+for each group or each append; with one write-ahead log, one sync serves all. Further turns while a sync runs, released
+in their order: that input is in one turn now, and was in several, so that with 200 events of 1 KiB in flight each cost
+8 % more and came no sooner. A task with an executor's future: from the end of the sync to the waiting work that takes a
+turn of the event loop more, which at a full load is a millisecond and more for everybody.
 """
 
 from __future__ import annotations
@@ -31,43 +31,43 @@ STALL_WARNING_S = 0.25
 
 
 BULK_BYTES = 128 * 1024
-"""Proposed to one partition, and without outcome: what comes for it meanwhile waits for company ..."""
+"""Proposed bytes of one partition without outcome from which later records wait for company ..."""
 BULK_PERIOD_S = 0.008
 """... until so long after such a proposal. A turn with records costs a leader and its two followers 1.5 ms of their
-processors besides what the records cost. With 12,000 events of 100 bytes under way, on disk, turns used to follow each
+processors in addition to the records. With 12,000 events of 100 bytes under way, on disk, turns used to follow each
 other without a pause, with 2,900 events each; with this they have 4,500, and three nodes and their client have 1.1 of
 the rate, since each event costs the nodes 0.8 to 0.95 of what it did. 6 to 11 ms differ by less than the noise."""
 
 
 class Appends(Protocol):
-    """Of one partition."""
+    """Appends of one partition."""
 
     @property
     def proposed_bytes(self) -> int:
-        """Of records in entries that have no outcome yet."""
+        """Bytes of records in entries that have no outcome yet."""
         ...
 
     def flush(self) -> None:
-        """Propose what was gathered."""
+        """Propose the gathered batches."""
         ...
 
 
 class TurnInput:
-    """What clients gave the partitions of this node for the next turn, which makes proposals of it.
+    """Appends of all partitions of this node that wait for the next turn, which proposes them.
 
-    The rule: who sends little, or waits for each answer, never waits for company: only what came while `BULK_BYTES` of
-    its partition had no outcome does, and all partitions of a node wait for the same moment. Rejected: to wait for the
-    outcome of what is under way. A leader and its followers would take turns.
+    The rule: a client that sends little, or waits for each answer, never waits for company: only appends that came
+    while `BULK_BYTES` of their partition had no outcome do, and all partitions of a node wait for the same moment.
+    Rejected: to wait for the outcome of what is under way. A leader and its followers would take turns.
     """
 
     def __init__(self, bulk_bytes: int = BULK_BYTES) -> None:
         self.on_input: Callable[[], None] = _nothing
         self._bulk_bytes = bulk_bytes
-        self._gathered: dict[Appends, bool] = {}  # it came while much of the partition was under way
-        self._bulk_at_s = 0.0  # no more of such is proposed before
+        self._gathered: dict[Appends, bool] = {}  # True: it came while much of the partition was under way
+        self._bulk_at_s = 0.0  # waiting appends are not proposed before
 
     def add(self, appends: Appends) -> None:
-        """Something was gathered there, and nothing was before."""
+        """Note appends that have gathered something, and had nothing before."""
         self._gathered[appends] = appends.proposed_bytes >= self._bulk_bytes
         self.on_input()
 
@@ -75,7 +75,7 @@ class TurnInput:
         self._gathered.pop(appends, None)
 
     def flush(self, now_s: float) -> None:
-        """A turn begins: propose what need not wait."""
+        """Begin a turn: propose what need not wait."""
         gathered, self._gathered = self._gathered, {}
         may_all = now_s >= self._bulk_at_s
         for appends, is_bulk in gathered.items():
@@ -87,7 +87,7 @@ class TurnInput:
                 self._bulk_at_s = now_s + BULK_PERIOD_S
 
     def due_s(self) -> float:
-        """When `flush` has something to do, in the time that it is given; inf: there is nothing."""
+        """Time at which `flush` has something to do, on the clock that it is given; inf: there is nothing."""
         if not self._gathered:
             return inf
         return self._bulk_at_s if all(self._gathered.values()) else 0.0
@@ -131,7 +131,7 @@ class RaftLoop:
         self.wake()  # groups opened before there was a loop to wake have had their first input already
 
     def wake(self) -> None:
-        """There is input: run a turn as soon as the sockets that are ready have been read."""
+        """Run a turn for new input as soon as the sockets that are ready have been read."""
         self._woken = True
         if not self._busy:
             self._call_soon()
@@ -153,7 +153,8 @@ class RaftLoop:
             self._loop.call_soon(self._guarded, self._turn)
 
     def _guarded(self, step: Callable[[], None]) -> None:
-        """After an error nothing more is done: memory may be ahead of the disk, and only stopping is safe."""
+        """Run a step. After an error nothing more is done: memory may be ahead of the disk, and only stopping is
+        safe."""
         try:
             step()
         except Exception as error:  # noqa: BLE001
@@ -162,7 +163,7 @@ class RaftLoop:
             self._on_fatal(error)
 
     def _end(self) -> None:
-        """No turn follows. The loop stays busy, so that none is called for."""
+        """End the loop: no turn follows. It stays busy, so that none is called for."""
         if self._stopped is not None and not self._stopped.done():
             self._stopped.set_result(None)
 
@@ -185,7 +186,7 @@ class RaftLoop:
             self._release(turn)
 
     def _secure(self, turn: Turn, secure: Callable[[], None]) -> None:
-        """In a thread of its own."""
+        """Secure a turn, in a thread of its own."""
         error: Exception | None = None
         try:
             secure()
@@ -213,7 +214,7 @@ class RaftLoop:
         self._next()
 
     def _next(self) -> None:
-        """Another turn, now or when a deadline or input calls for it."""
+        """Arrange another turn, now or when a deadline or input calls for it."""
         if self._stopped is not None:
             self._end()
             return

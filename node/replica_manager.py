@@ -1,8 +1,8 @@
 """The partitions that this node keeps, made to match what the cluster decided.
 
-The rule: what is open here is derived from the metadata alone (`reconcile`), never from who asked, so that a node that
-was away ends where the others are. A log that was deleted is erased only when the metadata says that its group existed
-and is gone; what the metadata does not know yet is left alone.
+The rule: the open replicas follow from the metadata alone (`reconcile`), never from requests, so that a node that was
+away ends where the others are. A deleted log is erased only when the metadata says that its group existed and is gone;
+groups that the metadata does not know yet are left alone.
 """
 
 from __future__ import annotations
@@ -34,19 +34,21 @@ from node.storage import Store
 log = logging.getLogger("holdfast.replicas")
 
 RETENTION_PERIOD_S = 2.0
-"""Retention is a promise of minutes; planning costs microseconds per partition when nothing is due."""
+"""Seconds between rounds of retention: it is a promise of minutes, and planning costs microseconds per partition when
+nothing is due."""
 
 TICK_PERIOD_S = 0.5
-"""How closely a silent owner's lease of seconds, and a transaction's time, are kept; and how soon it is seen that the
-disk fills. What is kept free has to last for so long."""
+"""Seconds between ticks: how closely a silent owner's lease of seconds, and a transaction's time, are kept; and how
+soon it is seen that the disk fills. The free space that is kept has to last for so long."""
 
 RECLAIM_PERIOD_S = 60.0
-"""Compactions give most space back by themselves; this is for logs that were trimmed and then rest. A node that refuses
-events for lack of room looks each time it enforces retention: somebody may have shortened it just now."""
+"""Seconds between compactions on demand. Compactions give most space back by themselves; this is for logs that were
+trimmed and then rest. A node that refuses events for lack of room looks each time it enforces retention: an operator
+may have shortened it just now."""
 
 
 MAX_STATES = 10_000
-"""Told of in one answer, some 40 bytes each: as many as a node can have in a large cluster."""
+"""States of replicas in one answer, some 40 bytes each: as many as a node can have in a large cluster."""
 
 
 class ReplicaManager:
@@ -72,7 +74,7 @@ class ReplicaManager:
         turn_input: TurnInput | None = None,
     ) -> None:
         """`now_ms`: the time that is stamped; `lived_ms`: that by which retention deletes (`cluster_clock.py`).
-        `incarnation`: of this node's data directory."""
+        `incarnation`: that of this node's data directory."""
         self.input = turn_input or TurnInput()
         self.on_failed: Callable[[Exception], None] = _raise
         self.on_assign: Callable[[Assign], Awaitable[Assigned | Failed]] | None = None
@@ -94,11 +96,11 @@ class ReplicaManager:
 
     @property
     def full(self) -> Failed | None:
-        """Why this node takes no events, while its disk has too little room left."""
+        """Failure of appends while the disk has too little room left; None: it has room."""
         return self._full
 
     def attach(self, network: PeerNetwork) -> None:
-        """Where leaders of other nodes' groups are heard of and asked, and ours are told."""
+        """Attach the network, which asks the leaders of other nodes' groups, and announces ours."""
         self._network = network
         self.calls = LeaderCalls(self._node_id, self, self._view, network, self._routing_events)
         self._sightings.network = network
@@ -121,8 +123,8 @@ class ReplicaManager:
         return self._open.values()
 
     def leader_of(self, group: int) -> int | None:
-        """Who leads: by the local replica if there is one, else by what peers tell. Not this node, if it has stepped
-        down and others still believe in it."""
+        """The group's leader, by the local replica if there is one, else by what peers tell. Not this node, if it has
+        stepped down and others still believe in it."""
         replica = self.replica(group)
         if replica is not None and replica.leader is not None:
             return replica.leader
@@ -131,11 +133,12 @@ class ReplicaManager:
 
     @property
     def lead_any(self) -> bool:
-        """Of its replicas, partitions' or coordinators'."""
+        """True if this node leads any replica, of a partition or a coordinator."""
         return any(replica.is_leader for replica in self._replicas())
 
     def is_stranded(self, group: int) -> bool:
-        """This node is cut off, and reaches nobody who leads the group: others may, and serve all who ask elsewhere."""
+        """True if this node is cut off, and reaches no leader of the group: other nodes may, and serve their
+        clients."""
         network = self._network
         if network is None or not network.is_cut_off:
             return False
@@ -146,7 +149,7 @@ class ReplicaManager:
         return leader is None or leader == self._node_id or not network.in_touch(leader)
 
     def states(self, groups: Sequence[int]) -> list[ReplicaState]:
-        """Of the replicas of these groups; none named: of those that are catching up or do not vote."""
+        """States of the replicas of these groups; without groups, of those that are catching up or do not vote."""
         statuses = [
             group.status() for group in self._multiraft.groups.values() if not groups or group.group_id in groups
         ]
@@ -156,8 +159,8 @@ class ReplicaManager:
     # -- opening and closing
 
     def reconcile(self) -> None:
-        """Called at each change. A group that cannot be opened or erased is the end of this node: what the store cannot
-        give back must not be voted on."""
+        """Open and close replicas after a change of the metadata. A group that cannot be opened or erased is the end of
+        this node: it must not vote on what the store cannot give back."""
         try:
             self._reconcile()
         except Exception as error:  # noqa: BLE001  the bell that calls this has others to tell
@@ -165,7 +168,7 @@ class ReplicaManager:
 
     def _reconcile(self) -> None:
         if self._incarnation and self._view.incarnation(self._node_id) != self._incarnation:
-            return  # what the cluster gave to this id, it gave to one with other data, or does not know this one yet
+            return  # the assignment is for other data of this id, or the cluster does not know these data yet
         wanted = {partition.group: (log, partition) for log, partition in self._view.hosted_by(self._node_id)}
         for group in [group for group in self._open if group not in wanted and self._view.was_deleted(group)]:
             self._delete(group)
@@ -232,8 +235,8 @@ class ReplicaManager:
         log.info("group %d is deleted, its data erased", group_id)
 
     def repair(self, group_id: int) -> None:
-        """The replica here is given up: it begins anew, empty and without a vote. Of the metadata that shows with the
-        next start of the node. Synced when this returns. Raises CannotRepair."""
+        """Give up the replica here: it begins again, empty and without a vote. For the metadata group that shows with
+        the next start of the node. Synced when this returns. Raises CannotRepair."""
         self._require_others(group_id)
         batch = self._disk.batch()
         replica = self._open.pop(group_id, None)
@@ -257,7 +260,7 @@ class ReplicaManager:
         self.reconcile()
 
     def _require_others(self, group_id: int) -> None:
-        """What this replica has must not be all that there is."""
+        """Raise CannotRepair if the replica here may be all that there is."""
         group = self._multiraft.groups.get(group_id)
         if group is None:
             raise CannotRepair(f"node {self._node_id} has no replica of group {group_id}; `log describe` shows who has")
@@ -272,7 +275,7 @@ class ReplicaManager:
             )
 
     def erase_leftovers(self) -> None:
-        """What is stored of groups that were deleted just before this node went down: its metadata begins behind the
+        """Erase data of groups that were deleted just before this node went down: its metadata begins after the
         deletion, so they are never opened, and never closed with their data."""
         for group_id in stored_groups(self._disk):
             if self.replica(group_id) is None and self._view.was_deleted(group_id):
@@ -286,12 +289,12 @@ class ReplicaManager:
         self.on_failed(error)
 
     def close(self) -> None:
-        """The node stops: answer who waits."""
+        """Close all replicas as the node stops: callers that wait are answered."""
         for replica in self._replicas():
             replica.close()
 
     def role_changed(self, group: RaftGroup) -> None:
-        """Called inside a turn."""
+        """Tell the network and the listeners of a new role. Called inside a turn."""
         if self._network is not None:
             self._network.set_leader(group.group_id, group.term, group.leader)
         self._routing_events.ring()
@@ -299,15 +302,15 @@ class ReplicaManager:
     # -- background work
 
     async def keep_retention(self) -> None:
-        """Until cancelled: trims by retention, gives space back."""
+        """Trim by retention and reclaim space, until cancelled."""
         try:
             await self._keep_retention()
         except Exception as error:  # noqa: BLE001  without this the disk would fill unnoticed
             self.on_failed(error)
 
     async def keep_time(self) -> None:
-        """Until cancelled: what leaders do because time has passed. Owners of consumer groups that fell silent lose
-        their claims, transactions whose time is over end; and a disk with little room left takes no more events."""
+        """Do what is due by time, until cancelled. Owners of consumer groups that fell silent lose their claims,
+        transactions whose time is over end; and a disk with little room left takes no more events."""
         loop = asyncio.get_running_loop()
         try:
             while True:
@@ -356,12 +359,12 @@ class ReplicaManager:
 
 
 class NodeSightings:
-    """Whether other nodes are there, by the streams to them and by the metadata; implements
+    """Contact with other nodes, by the streams to them and by the metadata; implements
     `node.coordinator.gone_nodes.Sightings`."""
 
     def __init__(self, node_id: int, view: MetadataView) -> None:
         self.node_id = node_id
-        self.network: PeerNetwork | None = None  # until there is one, nobody is missed
+        self.network: PeerNetwork | None = None  # until there is one, no node is missed
         self._view = view
 
     def is_succeeded(self, start: NodeStart) -> bool:
@@ -403,5 +406,5 @@ def _now_ms() -> int:
 
 
 def _raise(error: Exception) -> None:
-    """Before there is a node to stop."""
+    """Raise the error, before there is a node to stop."""
     raise error

@@ -1,7 +1,7 @@
 """One bell for everything that may change where a link belongs: logs, partitions, leaders, addresses.
 
-The rule: ringing is cheap and may happen inside a turn; listeners of the bell are told once, in the next pass of the
-event loop, however often it rang. Who waits for a state says which state and for how long.
+The rule: ringing is cheap and may happen inside a turn; subscribers are told once, in the next pass of the event loop,
+however often it rang. A caller that waits for a state says which state and for how long.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ class RoutingEvents:
             asyncio.get_running_loop().call_soon(self._tell)
 
     def subscribe(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """`callback` is called after changes and must not raise; the returned function ends that."""
+        """Call `callback` after changes; it must not raise. The returned function ends that."""
         self._subscribers.append(callback)
         return lambda: self._subscribers.remove(callback) if callback in self._subscribers else None
 
     async def wait(self, timeout_s: float) -> None:
-        """Until the next change, or so long."""
+        """Wait for the next change, at most so long."""
         try:
             await asyncio.wait_for(self._next.wait(), timeout_s)
         except TimeoutError:
             return
 
     async def until(self, state: Callable[[], bool], timeout_s: float) -> bool:
-        """Whether `state` became true in time; looked at after each change."""
+        """Wait until `state` is true; it is looked at after each change. Returns whether that happened in time."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
         while not state():

@@ -1,10 +1,10 @@
 """One node, composed: the only place that knows all the parts.
 
-Start: store, groups, network, turns, listeners, registration. What can be found wrong with the data is found before
-the network: until then nobody has heard of this start, and it does not count (`cluster/boot_counters.py`).
-Stop: the same backwards, so that clients are told before groups close and nothing is acknowledged by a node that has
-begun to go. The rule: after an error in a turn the node stops without another write; its memory may be ahead of its
-disk, and the other nodes go on without it.
+Start: store, groups, network, turns, listeners, registration. Faults of the data that can be found are found before the
+network: until then no other node has heard of this start, and it does not count (`cluster/boot_counters.py`). Stop: the
+same backwards, so that clients are told before groups close and nothing is acknowledged by a node that has begun to go.
+The rule: after an error in a turn the node stops without another write; its memory may be ahead of its disk, and the
+other nodes go on without it.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ from node.transactions.manager import TransactionManager
 log = logging.getLogger("holdfast.node")
 
 DRAIN_AT_STOP_S = 1.5
-"""A transfer takes some round trips; what has not moved by now is left to an election."""
+"""Time for leaderships to move at a stop: a transfer takes some round trips; the rest is left to an election."""
 
 
 class NodeStopped(Exception):
-    """The node ended itself to protect the data; the cause says why and what to do."""
+    """Raised when the node ended itself to protect the data; the cause says why and what to do."""
 
 
 class _Monotonic:
@@ -68,7 +68,8 @@ class _Monotonic:
 
 
 class _AdminForPeers:
-    """Implements `cluster.rpc.AdminHost`: what a peer forwards is decided here, or refused, never passed on."""
+    """Administration for peers: a forwarded request is decided here, or refused, never passed on. Implements
+    `cluster.rpc.AdminHost`."""
 
     def __init__(self, proposer: CommandProposer, replicas: ReplicaManager) -> None:
         self.execute = proposer.execute_here
@@ -90,7 +91,7 @@ class Node:
         self._fetching: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
-        """Returns when clients are served and the cluster has heard of this node.
+        """Start the node. Returns when clients are served and the cluster has heard of this node.
 
         Raises:
             DiscoveryError: this node cannot be part of the cluster that it found.
@@ -142,7 +143,7 @@ class Node:
         return json.dumps({"event": "ready", "node": self.node_id, "amqp": addresses})
 
     async def run_until(self, stop: asyncio.Event) -> None:
-        """Until asked to stop. Raises NodeStopped when the node has to stop itself."""
+        """Run until asked to stop. Raises NodeStopped when the node has to stop itself."""
         assert self._fatal is not None
         asked = asyncio.create_task(stop.wait())
         await _first_of(asked, self._fatal)
@@ -155,7 +156,7 @@ class Node:
             raise NodeStopped(f"node {self.node_id} stopped itself: {error}") from error
 
     async def stop(self) -> None:
-        """However far `start` has come."""
+        """Stop, however far `start` has come."""
         await self._discovery.close()
         if not self._composed:
             await self._monitoring.stop()
@@ -184,7 +185,7 @@ class Node:
     # -- composition
 
     def _compose(self) -> None:
-        """From the disk upwards: what comes later is given what came before, or is attached to it."""
+        """Compose the parts from the disk upwards: later ones are given the earlier ones, or are attached to them."""
         self._routing_events = RoutingEvents()
         self._accounts, self._turns, self._watch, self._garbage = Accounts(), Turns(), LoopWatch(), Garbage()
         clock = _Monotonic()
@@ -201,7 +202,7 @@ class Node:
         self._routing_events.ring()
 
     def _compose_raft(self, clock: _Monotonic) -> None:
-        """The disk, the groups on it, and what the metadata group says of them."""
+        """Compose the disk, the groups on it, and the view of the metadata group."""
         config, members = self.config, tuple(sorted(self._voters))
         storage = config.storage
         disk_options = DiskOptions(direct=storage.direct)
@@ -245,7 +246,7 @@ class Node:
         self._bootstrap = Bootstrap(self._metadata, frozenset(members) - {self.node_id})
 
     def _compose_network(self) -> None:
-        """The way to the other nodes, and what they are told and may ask for."""
+        """Compose the network to the other nodes: what they are told and may ask for."""
         name, members = self.config.cluster.name, tuple(sorted(self._voters))
         self._who = Who(
             name,
@@ -285,7 +286,7 @@ class Node:
         self._metadata.on_role_change = self._metadata_role_changed
 
     def _compose_listeners(self, clock: _Monotonic) -> None:
-        """Where clients come in."""
+        """Compose the listeners, and administration behind them."""
         self._gates = Gates(self.config.security, self._view)
         self._administration = administration = Administration(
             self.node_id,
@@ -334,7 +335,7 @@ class Node:
         self._monitoring.attach(Metrics(parts, self._health), self._health)
 
     async def _start_monitoring(self) -> None:
-        """First of all, so that a node that waits can say for what."""
+        """Start monitoring first, so that a node that waits can say for what."""
         bind = self.config.monitoring.bind
         if not bind:
             return
@@ -383,7 +384,7 @@ class Node:
     # -- what happens
 
     def _addresses_changed(self, members: Mapping[int, Member]) -> None:
-        """Nodes that moved are dialled where they are now; what does not run at the moment keeps its old address."""
+        """Dial moved nodes at their new addresses; a node that does not run at the moment keeps its old one."""
         for node, member in members.items():
             if node in self._voters and node != self.node_id:
                 self._network.set_address(node, member.rpc_address)
@@ -399,12 +400,12 @@ class Node:
         return DirectoryStart(self._disk.identity.boot, self._disk.identity.marks)
 
     def _start_of_ids(self) -> NodeStart:
-        """This start of the node, as coordinators note it of the transactional ids that are held here."""
+        """The start of the node, as coordinators note it with the transactional ids that are held here."""
         return NodeStart(self.node_id, self._disk.identity.incarnation, self._disk.identity.boot)
 
     def _is_copy(self, found: str) -> None:
-        """A peer knows a later start of these data: this process must not be taken for one that remembers by anybody,
-        now or later."""
+        """Stop for good: a peer knows a later start of these data, so neither this process nor a later one may count as
+        one that remembers."""
         try:
             self._disk.note_copy(found)
         except StorageError as error:
@@ -440,8 +441,8 @@ class Node:
         self._replicas.role_changed(group)
 
     async def _register(self) -> None:
-        """Known to the cluster, which has a user if it is to have one. Only then the node says that it is ready:
-        whoever waits for that logs in next."""
+        """Register with the cluster, and add its first user if it is to have one. Only then the node says that it is
+        ready: clients that wait for that log in next."""
         listeners = {section.name: str(section.advertised) for section in self.config.listener}
         address, incarnation = self._voters[self.node_id], self._disk.identity.incarnation
         start, drawn = self._own_start(), secrets.randbits(64) or 1

@@ -1,4 +1,4 @@
-"""What operators see of a node: metrics, health, and the moving away of its leaderships.
+"""Monitoring of a node for operators: metrics, health, and the draining of its leaderships.
 
 `http` serves `/metrics`, `/health/live` and `/health/ready`; `metrics` reads numbers off the node's parts when it is
 asked and never in between; `health` says what is wrong; `draining` empties a node before it is stopped.

@@ -1,12 +1,13 @@
-"""How far consumer groups are behind, as metrics, of the partitions that this node leads.
+"""Lag of consumer groups, as metrics, in the partitions that this node leads.
 
-The problem: whoever may read may make ten thousand groups in each partition, and a series for each would make every
-scrape large and slow. The rule: a scrape looks at `MOST_LOOKED_AT` groups and shows `MOST_SHOWN`, those that committed
-last; how many are left out is a number of its own. A group that never committed in a partition has no series there:
-what is unknown is not nought. The age of the first event that is not done is read from the offset index when a scrape
-asks, once for each series.
+The problem: a reader may make ten thousand groups in each partition, and a series for each would make every scrape
+large and slow. The rule: a scrape looks at `MOST_LOOKED_AT` groups and shows `MOST_SHOWN`, those that committed last;
+the number of the rest is a metric of its own. A group that never committed in a partition has no series there: unknown
+is not zero. The age of the first event that is not done is read from the offset index when a scrape asks, once for each
+series.
 
-Rejected: sums by group in the node: its partitions are led by several nodes, so only who asks all of them has a sum.
+Rejected: sums by group in the node: its partitions are led by several nodes, so only a scraper of all of them has a
+sum.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from node.partition.consumer_groups.group_state import NOTHING, ConsumerGroup, l
 from node.partition.replica import PartitionReplica
 
 MOST_SHOWN = 1000
-"""Pairs of a group and a partition, each with two series of at most some 600 characters."""
+"""Pairs of a group and a partition that are shown, each with two series of at most some 600 characters."""
 
 MOST_LOOKED_AT = 4_000
 """Groups of all partitions together, in one scrape: some milliseconds of the loop."""
@@ -31,7 +32,7 @@ Led = tuple[str, str, PartitionReplica]
 
 
 def group_lags(led: Iterable[Led]) -> Iterator[Metric]:
-    """Two gauges, and how many pairs are in neither."""
+    """Two gauges, and the number of pairs that are in neither."""
     partitions = list(led)
     each = max(1, MOST_LOOKED_AT // max(1, len(partitions)))
     known, left_out = [], 0

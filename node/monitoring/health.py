@@ -1,4 +1,4 @@
-"""Whether a node lives, and whether clients should be sent to it.
+"""Health of a node: liveness, and readiness for clients.
 
 The problem: a supervisor that restarts a node because the *cluster* has no majority makes it worse. The rule: liveness
 speaks only of this process (its loop turns, its disk answers); readiness also of the cluster, and each check says what
@@ -14,14 +14,14 @@ from typing import Any
 from node.monitoring.node_parts import NodeParts
 
 TURN_STUCK_S = 15.0
-"""A turn is milliseconds, a slow sync a second. After this the disk does not answer any more."""
+"""Length of a turn after which the disk does not answer any more. A turn is milliseconds, a slow sync a second."""
 
 NAMED = 8
 """Partitions named in one message; the rest is counted."""
 
 IN_SYNC_ENTRIES = 1024
-"""A replica counts as in sync when it lacks no more than this of what is committed: under load it is always some turns
-behind, and a thousand entries are a fraction of a second."""
+"""Committed entries that a replica may lack and count as in sync: under load it is always some turns behind, and a
+thousand entries are a fraction of a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,8 @@ class HealthCheck:
 
 
 class StartupState:
-    """Before the node is composed: it looks for the others, or waits for the service that it finds them by."""
+    """State of a node that is not composed yet: it looks for the others, or waits for the service that it finds them
+    by."""
 
     def __init__(self, waiting_for: Callable[[], str]) -> None:
         self._waiting_for = waiting_for
@@ -95,8 +96,8 @@ class Health:
         ]  # fmt: skip
 
     def room(self) -> HealthCheck:
-        """Whether the disk has room for events. It says nothing of readiness: a node that is full serves readers, and
-        those who shorten retention."""
+        """Check whether the disk has room for events. It says nothing of readiness: a full node serves readers, and
+        operators that shorten retention."""
         full = self._parts.replicas.full
         return HealthCheck("disk", full is None, "has room" if full is None else full.detail)
 

@@ -25,10 +25,10 @@ MAX_HEAD_BYTES = 8192
 """A scraper's request is some hundred bytes."""
 
 REQUEST_TIMEOUT_S = 5.0
-"""From accept to the end of the request's head; and for the answer to be taken."""
+"""Time from accept to the end of the request's head; and for the answer to be taken."""
 
 MAX_CONNECTIONS = 32
-"""Several scrapers and a supervisor; beyond, whoever waits longest makes room."""
+"""Connections at once: several scrapers and a supervisor; beyond, the one that waits longest makes room."""
 
 REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
 
@@ -44,7 +44,7 @@ class MonitoringServer:
         self._open: dict[asyncio.Task[None], asyncio.StreamWriter] = {}  # in order of arrival
 
     def attach(self, metrics: Metrics, health: Health) -> None:
-        """The node is composed: from now on it is asked itself."""
+        """Attach the parts of the composed node, which then answers for itself."""
         self._metrics, self._health = metrics, health
 
     @property
@@ -53,7 +53,7 @@ class MonitoringServer:
         return [socket.getsockname()[:2] for socket in sockets]
 
     async def start(self, address: HostAndPort) -> None:
-        """Raises OSError when the address cannot be had."""
+        """Listen. Raises OSError when the address cannot be had."""
         self._server = await asyncio.start_server(self._accept, address.host, address.port, limit=MAX_HEAD_BYTES)
 
     async def stop(self) -> None:

@@ -1,9 +1,9 @@
-"""How long one turn of the event loop takes: nobody else is served meanwhile, and heartbeats wait.
+"""Length of the event loop's turns: during one nobody else is served, and heartbeats wait.
 
-The problem: the loop itself tells nobody, and a clock around each callback would cost every event. So a timer asks to
-be called all INTERVAL_S; how late that happens is what was left of the turn that stood in its way. The rule: a machine
-that is busy with other processes is not blamed on this one: no more is counted than the processor time that the loop's
-thread used since the timer before.
+The problem: the loop itself does not report it, and a clock around each callback would cost every event. So a timer
+asks to be called every INTERVAL_S; its delay is the rest of the turn that kept it waiting. The rule: a machine that is
+busy with other processes is not blamed on this one: no more is counted than the processor time that the loop's thread
+used since the timer before.
 
 A loop that has next to nothing to do is asked less often, since waking it is most of what an idle node does. While the
 thread uses less than INTERVAL_S between two timers, no turn can have been longer, and nothing more is hidden than
@@ -18,15 +18,14 @@ import asyncio
 import time
 
 INTERVAL_S = 0.02
-"""A turn may hide so much of its length."""
+"""Time between timers: a turn may hide so much of its length."""
 
 QUIET_S = 0.1
-"""The same of a turn that follows upon a quiet time: between timers that found the thread to use less than QUIET_SHARE
-of a core."""
+"""Time between timers after a quiet time, in which the thread used less than QUIET_SHARE of a core."""
 QUIET_SHARE = 0.1
 
 PERIOD_S = 30.0
-"""The longest turn of the period under way and of the one before is told, so that a scraper misses none."""
+"""Length of a period. The longest turn of this period and of the one before is told, so that a scraper misses none."""
 
 
 class LoopWatch:
@@ -42,7 +41,7 @@ class LoopWatch:
 
     @property
     def longest_s(self) -> float:
-        """Of the last half minute at least, and of no more than a whole one."""
+        """Longest turn of the last half minute at least, and of no more than a whole one."""
         return max(self._longest_s, self._before_s)
 
     def start(self) -> None:
@@ -69,7 +68,7 @@ class LoopWatch:
         self._wait()
 
     def note(self, late_s: float, used_s: float, now_s: float) -> None:
-        """The timer came so late, and the thread had used so much of the processor since the one before."""
+        """Note a timer: its delay, and the thread's processor time since the one before."""
         if now_s >= self._period_ends_s:
             self._before_s, self._longest_s = self._longest_s, 0.0
             self._period_ends_s = now_s + PERIOD_S

@@ -61,14 +61,14 @@ class Metrics:
         self._health = health
 
     def copy(self, now_s: float) -> list[Metric]:
-        """On the loop: the numbers as they are now."""
+        """Copy the present numbers. Runs on the loop."""
         mine = [*self._node(now_s), *self._listeners(), *self._partitions(), *group_lags(self._led())]
         mine += self._transactions()
         return [*mine, *self._peers(), *self._loop_and_disk()]
 
     @staticmethod
     def render(families: Sequence[Metric]) -> bytes:
-        """Anywhere."""
+        """Render the copied numbers. Runs in any thread."""
         registry = CollectorRegistry()
         registry.register(_Copied(families))
         ProcessCollector(registry=registry)

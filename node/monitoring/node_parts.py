@@ -35,18 +35,18 @@ class NodeParts:
     listeners: Sequence[Listener]  # filled when they are made
 
     def name_of(self, group: int) -> str:
-        """`log/partition`, for people."""
+        """Name of a group as `log/partition`, for messages."""
         if group == METADATA_GROUP:
             return "(metadata)"
         found = self.view.group(group)
         return f"(group {group})" if found is None else f"{found[0].name}/{found[1].name}"
 
     def reachable(self, leader: int | None) -> bool:
-        """A follower that is cut off names its last leader for ever."""
+        """Tell whether a leader is known and up: a follower that is cut off names its last leader for ever."""
         return leader is not None and self.network.is_up(leader)
 
     def partitions_without_leader(self) -> list[str]:
-        """Of all logs, as this node knows them."""
+        """Partitions of all logs without a reachable leader, as this node knows them."""
         return [
             f"{log.name}/{partition.name}"
             for log in self.view.logs.values()
@@ -55,7 +55,7 @@ class NodeParts:
         ]
 
     def followers(self, group: RaftGroup) -> dict[int, tuple[bool, int]]:
-        """Of a group led here: member -> (up, entries it lacks of what is committed)."""
+        """Followers of a group led here: member -> (up, committed entries that it lacks)."""
         commit = group.commit_index
         return {
             node: (self.network.is_up(node), max(0, commit - group.match_index(node)))

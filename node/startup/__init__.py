@@ -1,1 +1,1 @@
-"""What happens before a node serves: it finds the others, founds a cluster with them, or registers with one."""
+"""Start of a node until it serves: it finds the others, founds a cluster with them, or registers with one."""

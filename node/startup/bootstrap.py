@@ -1,4 +1,4 @@
-"""The first start of a cluster: who may vote without a memory.
+"""The first start of a cluster: the nodes that may vote without a memory.
 
 The problem: a node with an empty directory is either a member of a cluster that was never there, and must vote for one
 to begin, or one that has lost its data, and must not. From its own directory it cannot tell. The rule: it votes only

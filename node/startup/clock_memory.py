@@ -1,7 +1,7 @@
 """The time that a node lived to see, kept for its next process.
 
-A hint, and a lower bound: it is written once a minute without a sync of its own (the next turn's carries it), and what
-a crash loses of it makes deletion by time a little later, never earlier (`node/cluster_clock.py`).
+A hint, and a lower bound: it is written once a minute without a sync of its own (the next turn's carries it), and a
+loss by a crash makes deletion by time a little later, never earlier (`node/cluster_clock.py`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ KEY = b"k"
 _ROW = struct.Struct(">q")
 
 NOTE_EVERY_MS = 60_000
-"""What a restart may cost of the time that was lived through, where no other node's clock is heard."""
+"""Lived time that a restart may lose, where no other node's clock is heard."""
 
 
 class ClockMemory:
@@ -26,7 +26,8 @@ class ClockMemory:
         self.noted_ms: int | None = None if row is None else _ROW.unpack(row)[0]
 
     def note(self, lived_ms: int) -> None:
-        """Called often; writes seldom. It may also be earlier: the others have agreed that it was wrong."""
+        """Note the lived time; called often, it writes seldom. The time may also be earlier: the others have agreed
+        that it was wrong."""
         if self.noted_ms is not None and abs(lived_ms - self.noted_ms) < NOTE_EVERY_MS:
             return
         batch = self._disk.batch()

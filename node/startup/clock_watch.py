@@ -1,5 +1,5 @@
-"""What a node does about its own clock, for as long as it runs: it notes the time that it has lived to see for its next
-process, and leads nothing while its clock is off the cluster's time (`node/cluster_clock.py`), which it says once.
+"""Watch of a node's own clock: it notes the time that it has lived to see for its next process, and leads nothing while
+its clock is off the cluster's time (`node/cluster_clock.py`), which it logs once.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from node.storage import StorageError
 log = logging.getLogger("holdfast.node")
 
 LOOK_EVERY_S = 1.0
-"""As often as nodes tell each other their clocks."""
+"""Seconds between looks: nodes tell each other their clocks as often."""
 
 IS_OFF = "its clock is off"
-"""Why it leads nothing."""
+"""Reason for leading nothing."""
 
 
 async def watch_clock(
     clock: ClusterClock, memory: ClockMemory, drain: Drain, failed: Callable[[BaseException], None]
 ) -> None:
-    """Until cancelled."""
+    """Watch the clock until cancelled."""
     told = False
     while True:
         try:

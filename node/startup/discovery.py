@@ -1,6 +1,6 @@
-"""From a node's configuration to the way in which it finds the others.
+"""Discovery of the other nodes, as a node's configuration says.
 
-The rule: nothing of the node is opened before it knows who votes; the data directory's lock is taken before the node
+The rule: nothing of the node is opened before it knows the voters; the data directory's lock is taken before the node
 makes itself known, so that a process started twice by mistake never registers twice.
 """
 
@@ -30,7 +30,7 @@ class NodeDiscovery:
         self._discovery: Discovery | None = None
 
     async def join(self) -> Mapping[int, str]:
-        """The voters: node id -> address for other nodes. Waits. Raises DiscoveryError, ConfigError."""
+        """Wait for the voters: node id -> address for other nodes. Raises DiscoveryError, ConfigError."""
         config = self._config
         me = Member(
             config.node.id,
@@ -53,13 +53,13 @@ class NodeDiscovery:
         return "its start" if self._discovery is None else self._discovery.waiting_for
 
     def subscribe(self, changed: Changed) -> None:
-        """What is known by now is told at once."""
+        """Tell `changed` the present members at once, and later changes."""
         assert self._discovery is not None
         self._discovery.subscribe(changed)
         changed(self._discovery.members())
 
     async def close(self) -> None:
-        """Idempotent."""
+        """Close the discovery. Idempotent."""
         if self._discovery is not None:
             await self._discovery.close()
         if self._memory is not None:

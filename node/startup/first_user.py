@@ -1,11 +1,11 @@
-"""The first user of a cluster, whom its nodes are configured with, so that it is never open.
+"""The first user of a cluster, from the nodes' configuration, so that the cluster is never open.
 
-Problem: somebody has to be let in to add the first user. While a cluster is open for that, so is it to whoever comes
-first, and a play that builds a cluster on a network cannot keep strangers away meanwhile.
+Problem: an administrator has to be let in to add the first user. A cluster that is open for that is open to everybody,
+and a play that builds a cluster on a network cannot keep others away meanwhile.
 Rules never broken: a node that is configured with a first user lets nobody in without a credential, from its first
-moment on. The user is added where there is no user at all, by what a majority has confirmed, and else nothing is
-changed: whoever has another password since, or was removed, stays so. The file holds what SCRAM keeps of a password,
-and not the password.
+moment on. The user is added only where a majority confirms that there is no user at all, and else nothing is changed: a
+user with a newer password, or one that was removed, stays so. The file holds what SCRAM keeps of a password, and not
+the password.
 Rejected: users that stand in the configuration for good; of two that differ, each node would believe its own.
 """
 
@@ -27,10 +27,10 @@ from node.config import ConfigError
 log = logging.getLogger(__name__)
 
 ASK_AGAIN_S = 0.5
-"""When the metadata have no leader; its election takes about as long."""
+"""Delay between attempts while the metadata have no leader; its election takes about as long."""
 
 PASSING = ("unavailable", "unknown")
-"""Refusals that end when a majority is there."""
+"""Codes of refusals that end when a majority is there."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class FirstUser:
 
 
 def first_user_of(path: str) -> FirstUser | None:
-    """As `holdfast user keys` wrote it. Raises ConfigError."""
+    """Read the first user's file, as `holdfast user keys` writes it. Raises ConfigError."""
     if not path:
         return None
     where = f"security.first_user_file: {path}"
@@ -59,7 +59,8 @@ def first_user_of(path: str) -> FirstUser | None:
 async def have_first_user(
     user: FirstUser, proposer: CommandProposer, view: MetadataView, current: Callable[[], Awaitable[None]]
 ) -> None:
-    """Returns when this node knows users. All nodes may do this at once: a user is new only once."""
+    """Wait until this node knows users, and add the first if there is none. All nodes may do this at once: a user is
+    new only once."""
     while True:
         try:
             await current()

@@ -1,4 +1,4 @@
-"""Who may come in, put together from the node's configuration: what its listeners share, and a gate for each."""
+"""Access to a node, from its configuration: the parts that its listeners share, and a gate for each."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Gates:
 
 
 def peer_tls_of(section: ClusterSection) -> PeerTls | None:
-    """Raises ConfigError."""
+    """TLS between nodes; None: it is not configured. Raises ConfigError."""
     if not section.ca_file:
         return None
     try:
@@ -59,7 +59,7 @@ def token_rules(section: TokenSection) -> TokenRules:
 
 
 def tls_of(section: ListenerSection) -> ServerTls | None:
-    """Raises ConfigError."""
+    """TLS of a listener; None: it is off. Raises ConfigError."""
     if section.tls == "off":
         return None
     own = Certificate(section.cert_file, section.key_file)

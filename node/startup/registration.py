@@ -1,7 +1,7 @@
-"""What a node waits for before it says that it is ready: its addresses in the metadata, and its vote.
+"""Registration of a node before it is ready: its addresses in the metadata, and its vote.
 
-It serves what it can meanwhile. Registration is never given up: what is missing is said, and asked for again. The vote
-is waited for briefly, since it may depend on nodes that are away.
+The node serves what it can meanwhile. Registration is never given up: the node says what is missing, and asks again. It
+waits for the vote only briefly, since that may depend on nodes that are away.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from cluster.metadata.metadata_pb2 import Command
 log = logging.getLogger("holdfast.node")
 
 RETRY_S = 1.0
-"""A node that nobody can register (no majority) asks again so often."""
+"""Delay before a node that could not be registered (no majority) asks again."""
 
 VOTE_WAIT_S = 2.0
 VOTE_LOOK_S = 0.02
-"""A vote that is given back at all is given back in a few rounds of heartbeats; see `await_vote`."""
+"""Time for a vote to come back: that takes a few rounds of heartbeats, if it comes back at all; see `await_vote`."""
 
 
 class Voters(Protocol):
@@ -31,8 +31,8 @@ class Voters(Protocol):
 async def register(
     command: Command, proposer: CommandProposer, listeners: Mapping[str, str], missing: Callable[[], list[int]]
 ) -> None:
-    """Make this node's addresses known, once they differ from what the cluster has. `missing`: nodes that a new cluster
-    waits for."""
+    """Register this node's addresses, once they differ from the cluster's. `missing`: nodes that a new cluster waits
+    for."""
     while True:
         result = await proposer.execute(command)
         if not isinstance(result, Refusal):
@@ -45,8 +45,9 @@ async def register(
 
 
 async def await_vote(node: int, voters: Voters) -> None:
-    """A cluster that has just begun bears the loss of a node only when the others vote, and the last one to hear of all
-    is given its vote a moment later. A node that gets it back only when others return serves meanwhile."""
+    """Wait briefly for this node's vote. A new cluster bears the loss of a node only when the others vote, and the last
+    one to hear of all is given its vote a moment later. A node that gets it back only when others return serves
+    meanwhile."""
     for _ in range(round(VOTE_WAIT_S / VOTE_LOOK_S)):
         if voters.has_vote(node):
             return

@@ -1,4 +1,4 @@
-"""Which start of each peer's data this node has heard of last, on its own disk.
+"""Memory of the last start of each peer's data that this node has heard of, on its own disk.
 
 One row for each peer, rewritten when the peer was restarted or has other data. The rule: the row is durable before the
 peer is let in (`cluster/rpc/start_memory.py`), so that no loss of power here lets an older copy of the peer in there.

@@ -1,8 +1,8 @@
-"""Words for a configuration of the wrong shape: the key, what it holds, and what may stand there.
+"""Error texts for a configuration of the wrong shape: the key, its value, and the allowed values.
 
-The problem: msgspec says which type it expected, in the words of JSON, and of a value that is none of a few it does not
-say which they are. The rule: what may be written is read off the types of the sections themselves, so that it cannot
-become old. Rejected: a table of texts for each key; it is forgotten with the next key.
+The problem: msgspec says which type it expected, in the words of JSON, and does not list the allowed values of a
+choice. The rule: the allowed values are read off the types of the sections themselves, so that they cannot become old.
+Rejected: a table of texts for each key; it is forgotten with the next key.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _NOT_THERE = object()
 
 
 def described(error: msgspec.ValidationError, sections: type, document: Any) -> str:
-    """What is wrong with a document that is no `sections`, and what to write instead."""
+    """Describe the fault of a document that does not fit `sections`, and what to write instead."""
     found = _PLACE.match(str(error))
     assert found is not None, "the pattern takes every text"
     path = (found["path"] or "").removeprefix("$").removeprefix(".")
@@ -54,7 +54,7 @@ def _at(path: str, kind: Any, document: Any) -> tuple[Any, Any]:
 
 
 def _one_of(kind: Any) -> Any:
-    """The type beside None, where both may stand."""
+    """The type itself, where it may also be None."""
     if isinstance(kind, inspect.UnionType):
         return next(each for each in kind.types if not isinstance(each, inspect.NoneType))
     return kind
