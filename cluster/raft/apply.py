@@ -1,4 +1,4 @@
-"""Giving committed entries to the state machine, in order, and their results to whoever proposed them.
+"""Giving committed entries to the state machine, in order, and their results to the proposers.
 
 The problem: an entry that cannot be applied must neither stop all replicas for ever nor be half done on one of them
 (A10, L2 in docs/pysyncobj.md). The rules: what a machine raises is a defect that all replicas have in common, and is
@@ -46,7 +46,7 @@ class Applier:
         self._batch = batch
 
     def run(self) -> bool:
-        """One slice; whether there is more."""
+        """Apply one slice, and return whether there is more."""
         core, log_store, batch = self._core, self._log_store, self._batch()
         commit, index = core.commit_index, core.applied_index
         bytes_left = self._options.apply_bytes_per_tick

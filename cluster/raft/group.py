@@ -51,7 +51,7 @@ Emit = Callable[[NodeId, OutgoingMessage], None]
 
 
 class GroupHost(Protocol):
-    """What a group needs of its MultiRaft."""
+    """The part of MultiRaft that a group needs."""
 
     now: float
     room: PeerRoom
@@ -177,7 +177,7 @@ class RaftGroup:
 
     @property
     def ready(self) -> bool:
-        """Leads, and has applied everything that earlier leaders committed."""
+        """True if this node leads, and has applied everything that earlier leaders committed."""
         core = self._core
         return self.is_leader and core.applied_index >= (core.noop_index or 0)
 
@@ -216,26 +216,26 @@ class RaftGroup:
         return self._log_store.term_at(index), self._log_store.data_at(index)
 
     def match_index(self, node: NodeId) -> int:
-        """Leader: the last entry `node` is known to hold durably; 0 if nothing is known."""
+        """Last entry that `node` is known, by the leader, to hold durably; 0 if nothing is known."""
         if node == self._self_id:
             return self._log_store.durable
         return self._core.match.get(self._peers[node], 0) if self.is_leader else 0
 
     def has_vote(self, node: NodeId) -> bool:
-        """False: `node` lost its memory, as far as is known here, and does not count yet."""
+        """False if `node` lost its memory, as far as is known here, and does not count yet."""
         if self.quarantined is not None and node == self._self_id:
             return False
         return not (self._log_store.mute if node == self._self_id else self._step.vote_recovery.is_mute(node))
 
     def safe_trim_index(self) -> int:
-        """Up to where every member that counts on it, as far as this node knows, can do without the log."""
+        """Index up to which every member that counts on the log, as far as this node knows, can do without the log."""
         if self.is_leader:
             self._links.hear()
         return self._compaction.safe_trim_index(self._multiraft.now)
 
     @property
     def is_quiet(self) -> bool:
-        """Nothing is said in this group: heartbeats of nodes speak for it."""
+        """True if nothing is said in this group: heartbeats of nodes speak for it."""
         return self._links.rests or (self.is_leader and bool(self._links.quiet) and self._core.append_time == inf)
 
     def status(self) -> dict[str, Any]:
@@ -244,8 +244,8 @@ class RaftGroup:
     # ---- reads
 
     def read_index(self, done: ReadDone) -> None:
-        """`done(index)`, in a turn, once everything up to `index` is applied here and a majority has confirmed that
-        this node led when it was asked: what is read here then is not older than what anybody was told before.
+        """Call `done(index)`, in a turn, once everything up to `index` is applied here and a majority has confirmed
+        that this node led when it was asked: what is read here then is not older than what anybody was told before.
         `done(None)` when leadership is lost first. Raises NotLeader."""
         if self.closed or not self.is_leader:
             raise NotLeader(self.leader)
@@ -253,7 +253,7 @@ class RaftGroup:
         self._multiraft.mark_dirty(self)
 
     def when_applied(self, index: int, done: ReadDone) -> None:
-        """`done(index)` once entries up to `index` are applied here; `done(None)` if the group is closed first."""
+        """Call `done(index)` once entries up to `index` are applied here; `done(None)` if the group is closed first."""
         if self.closed or self.quarantined is not None:
             done(None)
             return
@@ -264,11 +264,11 @@ class RaftGroup:
 
     @property
     def remembers_nothing(self) -> bool:
-        """Neither a term nor an entry: as if it had just been made."""
+        """True if there is neither a term nor an entry: as if it had just been made."""
         return self.quarantined is None and self._log_store.term == 0 and len(self._log_store) == 1
 
     def vote_from_the_beginning(self) -> None:
-        """A mute member learns that nobody has a memory of this group, so it has lost none."""
+        """Let a mute member vote, because nobody has a memory of this group, so it has lost none."""
         if self._log_store.mute and self.remembers_nothing:
             self._log_store.regain_vote()
             self._election.first_wait(self._multiraft.now, eager=True, new=True)
@@ -294,7 +294,7 @@ class RaftGroup:
         if self.closed or not self.is_leader or self._leadership_transfer.is_active:
             raise NotLeader(None if self.is_leader else self.leader)
         if not self.ready and self._proposals.has_older(core.term):
-            # Led, was deposed, leads again: who repeats what is discarded of then must not find newer ones before it.
+            # Led, was deposed, leads again: a client that repeats what was discarded must not find newer ones first.
             raise NotLeader(None)
         size = len(data)
         if size > MAX_ENTRY_BYTES:
@@ -359,7 +359,7 @@ class RaftGroup:
     # ---- heartbeats of nodes
 
     def _may_rest(self) -> bool:
-        """Nothing needs the followers' answers."""
+        """True if nothing needs the followers' answers."""
         core = self._core
         waits = self._reads or self._proposals or self._compaction.waits or self._step.vote_recovery.is_under_way
         return not waits and core.applied_index == core.commit_index and not self._leadership_transfer.is_active
@@ -386,7 +386,7 @@ class RaftGroup:
             self._multiraft.mark_dirty(self)
 
     def _fall_out(self) -> None:
-        """Nothing more is done with the group here."""
+        """Take the group out of the heartbeats of nodes: nothing more is done with it here."""
         self._links.end()
         self._links.stir(tell=True)
 
@@ -397,12 +397,12 @@ class RaftGroup:
 
     @property
     def refused_messages(self) -> int:
-        """Of peers, for values that cannot be."""
+        """Messages of peers that were refused for impossible values."""
         return self._step.refused
 
     def quarantine(self, reason: str) -> None:
-        """Something is wrong with this group on this node: from now on it is as if its process had been killed. Who
-        waits here is answered; nothing of it is written, sent or ticked any more."""
+        """Stop the faulty group on this node: from now on it is as if its process had been killed. Its waiting callers
+        are answered; nothing of it is written, sent or ticked any more."""
         self.quarantined = reason
         self._fall_out()
         self._reads.close()

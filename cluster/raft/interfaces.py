@@ -1,4 +1,4 @@
-"""What `cluster.raft` needs from its surroundings: disk, clock and state machine.
+"""Interfaces that `cluster.raft` needs from its surroundings: disk, clock and state machine.
 
 The problem: safety rests on the order of writes, syncs and sends, so the code that decides must not do any of
 them itself. The rule: everything below is given from outside, has exactly two families of implementations
@@ -27,7 +27,7 @@ from offset 1."""
 
 
 class DiskBatch(Protocol):
-    """What one turn writes, atomically and in the order of the calls."""
+    """Writes of one turn, atomic and in the order of the calls."""
 
     def put(self, key: bytes, value: bytes) -> None: ...
 
@@ -48,11 +48,11 @@ class Disk(Protocol):
     def batch(self) -> DiskBatch: ...
 
     def write(self, batch: DiskBatch) -> None:
-        """Atomic and visible at once."""
+        """Write the batch atomically, visible at once."""
 
     @property
     def must_drain(self) -> bool:
-        """What was written may not survive the death of the process, and who counts on that asks for `drain`."""
+        """True if a write may not survive the death of the process before `drain`."""
 
     def drain(self) -> None:
         """Blocks. Everything written before the call survives the death of the process, if not the loss of power."""
@@ -67,7 +67,7 @@ class Clock(Protocol):
 
 
 class StateMachine(Protocol):
-    """What a group replicates. All replicas see the same calls of `apply` in the same order."""
+    """Replicated state of a group. All replicas see the same calls of `apply` in the same order."""
 
     def apply(self, index: int, term: int, data: bytes, batch: DiskBatch) -> object:
         """Apply one committed entry and return its result.
@@ -89,7 +89,7 @@ class StateMachine(Protocol):
 
 
 class MachineWithRows(StateMachine, Protocol):
-    """One that puts keys of its own into the batches of `apply`."""
+    """State machine that puts keys of its own into the batches of `apply`."""
 
     def rows(self) -> list[tuple[bytes, bytes]]:
         """Ranges [start, end) of those keys. They are copied to a replica that is rebuilt before the checkpoint they

@@ -1,4 +1,4 @@
-"""All Raft groups of one node, and the one place where their turns are ordered.
+"""Raft groups of one node, and the one place that orders their turns.
 
 The problem: a message or an answer that leaves before the sync promises what a crash forgets (A6, A9); a tick
 on state that is not on disk decides on it. The order of a turn is therefore fixed: queued input, then the
@@ -13,11 +13,11 @@ belong to the next turn.
             await in_thread(disk.sync)
         multiraft.release(turn)
 
-What is wrong with *one* group (a rule of Raft that does not hold, a state that cannot be, a value that does not fit)
-puts that group into *quarantine*: what it meant to write and say in this turn is dropped (but for appends that
-have left), as if its process had been killed before the write, and nothing more is done with it here; the others go on.
-What the node lacks (its disk, its memory) is no fault of a group: after any other exception out of `turn` the node has
-to stop, since memory is ahead of the disk. Every later call raises the same again.
+A fault of *one* group (a rule of Raft that does not hold, an impossible state, a value that does not fit) puts that
+group into *quarantine*: its writes and messages of this turn are dropped (but for appends that have left), as if its
+process had been killed before the write, and it does nothing more here; the others go on. A fault of the node (its
+disk, its memory) is no fault of a group: after any other exception out of `turn` the node has to stop, since memory is
+ahead of the disk. Every later call raises the same again.
 
 Rejected: a write and sync per group. One sync carries all groups of a node, as one WAL does.
 """
@@ -54,11 +54,11 @@ log = logging.getLogger(__name__)
 Send = Callable[[NodeId, list[OutgoingMessage]], None]
 
 GROUP_FAULTS = (RaftError, AssertionError, ArithmeticError, LookupError, TypeError, ValueError, struct.error)
-"""What a wrong value or a defect raises inside a group. Errors of the disk and of memory are not among them."""
+"""Errors that a wrong value or a defect raises inside a group. Errors of the disk and of memory are not among them."""
 
 
 class Turn:
-    """What one turn wrote and wants to say."""
+    """Outcome of one turn: what its sync makes durable, and the messages to send after it."""
 
     __slots__ = ("durable", "fetches", "messages", "needs_sync")
 
@@ -212,8 +212,8 @@ class MultiRaft:
         self._disk.sync()
 
     def replay(self, group: RaftGroup) -> None:
-        """Apply what the group is known to have committed before, right after it was opened: for whoever must not act
-        on less than this node knew when it stopped. The caller drives no turns meanwhile."""
+        """Apply what the group is known to have committed before, right after it was opened: for a caller that must not
+        act on less than this node knew when it stopped. The caller drives no turns meanwhile."""
         while group.applied_index < group.commit_index and group.quarantined is None:
             turn = self.turn()
             if turn is None:
@@ -270,11 +270,11 @@ class MultiRaft:
 
     @property
     def has_work(self) -> bool:
-        """There is something to do now (after `release`, if a turn is open)."""
+        """True if `turn` has something to do now (after `release`, if a turn is open)."""
         return bool(self._inbox or self._dirty or self._fetched)
 
     def _wake(self) -> None:
-        """`has_work` became true. What becomes dirty inside a turn is announced by `release`."""
+        """Tell the host that `has_work` became true. What becomes dirty inside a turn is announced by `release`."""
         if self.on_wake is not None and not self._in_turn:
             self.on_wake()
 
@@ -341,7 +341,7 @@ class MultiRaft:
         return Turn(needs_sync, messages_by_peer, durable, fetches)
 
     def release(self, turn: Turn) -> None:
-        """The turn's writes are as durable as the options ask: let its messages go."""
+        """Let the turn's messages go, because its writes are as durable as the options ask."""
         assert turn is self._open_turn, "this turn is not the open one"
         self._open_turn = None
         self._enter()
@@ -359,7 +359,7 @@ class MultiRaft:
     # ---- quarantine
 
     def quarantine(self, group_id: GroupId, reason: str) -> None:
-        """Somebody outside knows that nothing more may be done with it here."""
+        """Quarantine a group of which the caller knows that nothing more may be done with it here."""
         self._enter()
         group = self._groups[group_id]
         if group.quarantined is None:
@@ -367,11 +367,11 @@ class MultiRaft:
 
     @property
     def quarantined(self) -> dict[GroupId, str]:
-        """Why, of each group that is."""
+        """Reason for the quarantine of each group that is in it."""
         return {number: group.quarantined for number, group in self._groups.items() if group.quarantined is not None}
 
     def _guarded(self, group: RaftGroup, work: Callable[..., object], *arguments: object) -> bool:
-        """Do it, or put the group into quarantine. Whether the group is sound."""
+        """Do it, or put the group into quarantine. Returns whether the group is sound."""
         if group.quarantined is not None:
             return False
         try:
@@ -412,8 +412,8 @@ class MultiRaft:
                 self._schedule(group)
 
     def _schedule(self, group: RaftGroup) -> None:
-        """One live heap entry per group, never later than its deadline; one that is too early is moved when
-        it fires."""
+        """Keep one live heap entry per group, never later than its deadline; one that is too early is moved when it
+        fires."""
         at = group.next_deadline()
         if at < group.scheduled_at and not group.closed:
             group.scheduled_at = at
@@ -421,7 +421,7 @@ class MultiRaft:
             heapq.heappush(self._deadlines, (at, self._tie, group))
 
     def next_deadline(self) -> float:
-        """When `turn` has something to do even without input; inf if never."""
+        """Time at which `turn` has something to do even without input; inf if never."""
         deadlines = self._deadlines
         while deadlines and deadlines[0][0] != deadlines[0][2].scheduled_at:
             heapq.heappop(deadlines)

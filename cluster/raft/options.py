@@ -33,8 +33,8 @@ class RaftOptions:
     """A leader without answers from a majority for this long steps down: about when the others elect another
     one. Longer than two heartbeats: the answer to one may wait for the other node's own next heartbeat."""
     suspicion_min_s: float = 0.01
-    """When the connection to the leader's node breaks, a follower asks for pre-votes after a random time from
-    here ..."""
+    """A follower asks for pre-votes after a random time from here when the connection to the leader's node breaks ...
+    """
     suspicion_max_s: float = 0.08
     """... to here: several round trips and syncs wide, so that two followers seldom collide."""
     quiesce_after_s: float = 1.0
@@ -82,7 +82,7 @@ class RaftOptions:
     prefer_retry_s: float = 10.0
     """... and tries again no sooner than this: a transfer stops proposals for a round trip."""
     prefer_settled_s: float = 60.0
-    """Who leads again sooner than this after it handed over waits twice as long before it does so again ..."""
+    """A leader that leads again sooner than this after it handed over waits twice as long before the next time ..."""
     prefer_longest_s: float = 600.0
     """... up to this: whatever deposes the preferred node may have been mended, and nobody says so."""
     slow_answer_s: float = 0.3
@@ -98,8 +98,7 @@ class RaftOptions:
     fetch_bytes: int = 512 * KIB
     """One piece of a snapshot, unless a single entry is larger: a few milliseconds of the leader's loop."""
     fetch_bytes_per_s: int = 64 * MIB
-    """What a node that is rebuilt takes at most, over all its groups: the rest of a slow disk or network is for
-    those who write."""
+    """Limit of a rebuilt node's fetches, over all its groups: the rest of a slow disk or network is for writers."""
     fetch_retry_s: float = 1.0
     """A request that was refused, or whose answer was damaged several times, is repeated after this time."""
     fetch_timeout_s: float = 5.0
@@ -107,7 +106,7 @@ class RaftOptions:
     fetch_groups: int = 4
     """Groups rebuilt at the same time on one node: each keeps a piece in memory, here and at its leader."""
     fetch_lease_s: float = 30.0
-    """A leader keeps a snapshot, and the entries behind it, for so long after the last request for it."""
+    """A leader keeps a snapshot, and the entries after it, for so long after the last request for it."""
 
     def __post_init__(self) -> None:
         if not 0 < 3 * self.heartbeat_s < self.election_min_s < self.election_max_s:

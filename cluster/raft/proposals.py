@@ -53,7 +53,7 @@ class Proposals:
         return any(proposal.term < than_term for waiting in self._waiting.values() for proposal in waiting)
 
     def give_up_later(self, at: float) -> None:
-        """Leadership is lost; what has no outcome by then gets `Unknown`."""
+        """Note that leadership is lost; a proposal without outcome by then gets `Unknown`."""
         if self._waiting:
             self.give_up_at = at
 
@@ -63,7 +63,7 @@ class Proposals:
 
     def applied(self, index: int, term: int, result: object) -> None:
         """Decide what entry (index, term) proves in or out: terms never decrease along a log, so an older
-        proposal at or behind `index` is in nobody's future."""
+        proposal at or after `index` is in nobody's future."""
         for proposal in self._waiting.pop(index, ()):
             if proposal.term == term:
                 self._answer(proposal, Committed(index, term, result))
@@ -74,7 +74,7 @@ class Proposals:
         self._applied_term = term
 
     def jumped_over(self, index: int) -> None:
-        """A snapshot took the place of entries up to here: what became of proposals among them is not known (L8)."""
+        """Answer proposals whose entries a snapshot has replaced: what became of them is not known (L8)."""
         for at in sorted(at for at in self._waiting if at <= index):
             for proposal in self._waiting.pop(at):
                 self._answer(proposal, Unknown(proposal.index, proposal.term))

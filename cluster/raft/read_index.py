@@ -6,8 +6,8 @@ by a leader whose own term has committed something; a majority then answers, in 
 after the read came; and the index must be applied. A member that has lost its memory confirms nothing: it may have
 forgotten that it elected somebody else.
 
-All reads that wait when a tick sends are one round, so a thousand reads cost one heartbeat. No timer: who cannot be
-confirmed loses its leadership by the quorum check, and its reads with it.
+All reads that wait when a tick sends are one round, so a thousand reads cost one heartbeat. No timer: a leader that
+cannot be confirmed loses its leadership by the quorum check, and its reads with it.
 
 Rejected: leases. They need bounded clocks, and a paused process has none.
 """
@@ -46,7 +46,7 @@ class ReadIndex:
 
     @property
     def is_waiting(self) -> bool:
-        """Some read is not part of a round yet."""
+        """True if some read is not part of a round yet."""
         return bool(self._waiting)
 
     def __len__(self) -> int:
@@ -57,17 +57,17 @@ class ReadIndex:
         self._waiting.append(done)
 
     def add_applied(self, index: int, done: ReadDone) -> None:
-        """Whoever leads: told once `index` is applied here."""
+        """Call `done` once `index` is applied here, whichever member leads."""
         self._later.append((index, done))
 
     def begin_round(self, sequence: int, commit_index: int) -> None:
-        """Appends from `sequence` on are sent now, to everybody."""
+        """Begin a round: appends from `sequence` on are sent now, to everybody."""
         dones, self._waiting = self._waiting, []
         self._rounds.append(_Round(sequence, commit_index, dones))
         self._confirm()
 
     def answered(self, node: NodeId, sequence: int) -> None:
-        """A member with a memory answered an append of the own term."""
+        """Count an answer of a member with a memory to an append of the own term."""
         for one in self._rounds:
             if one.sequence > sequence:
                 break
@@ -93,7 +93,7 @@ class ReadIndex:
         self._answer(dones, None)
 
     def lost(self) -> None:
-        """Leadership is over."""
+        """Answer all reads, because leadership is lost."""
         dones = [done for _, confirmed in self._confirmed for done in confirmed]
         dones += [done for one in self._rounds for done in one.dones]
         dones += self._waiting

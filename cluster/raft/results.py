@@ -1,4 +1,4 @@
-"""What became of a proposal, and the ways to refuse one.
+"""Outcomes of a proposal, and the ways to refuse one.
 
 The problem: "it failed" is not an answer in a replicated log. A client may repeat what is certainly not in
 the log, and must not repeat (without numbers) what may still turn up there. The rule: `Discarded` is said
@@ -77,10 +77,8 @@ class InvariantBroken(RaftError):
 
 
 class NodeUnfit(InvariantBroken):
-    """What this node lacks (memory, disk) and every group of it needs: the process must stop, whichever group met
-    it."""
+    """The node lacks what all its groups need (memory, disk): the process must stop, whichever group met it."""
 
 
 class StateDamaged(InvariantBroken):
-    """What the disk returned is not what was written. The member must not vote with a damaged memory of its
-    votes."""
+    """The disk returned other bytes than were written. The member must not vote with a damaged memory of its votes."""

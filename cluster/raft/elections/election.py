@@ -1,4 +1,4 @@
-"""When a member may campaign: pre-vote, loyalty to a living leader, and quick suspicion of a dead one.
+"""Campaign rules: pre-vote, loyalty to a living leader, and quick suspicion of a dead one.
 
 The problem: pysyncobj campaigns whenever its deadline has passed, even if its own loop was what stood still (L5),
 raises the term and so deposes a healthy leader (L3). The rules: nobody campaigns without having asked a majority first;
@@ -29,7 +29,7 @@ from cluster.raft.raft_pb2 import RaftMessage, VoteRequest
 from cluster.raft.replication.messages import Stamp
 
 CAMPAIGN_RETRY_FACTORS = (2.0, 4.0)
-"""With a leader known to be gone, a lost election is repeated after this many times `suspicion_max_s`."""
+"""Multiples of `suspicion_max_s` after which a lost election is repeated while the leader is known to be gone."""
 
 
 class Election:
@@ -109,7 +109,7 @@ class Election:
         return self._short_wait() if self._leader_lost else self.random_timeout()
 
     def hurry(self, now: float) -> None:
-        """There is no leader and good reason to ask soon."""
+        """Bring the election forward: there is no leader, and good reason to ask soon."""
         self._leader_lost = True
         self._tries = 0
         self.core.election_deadline = min(self.core.election_deadline, now + self._short_wait())
@@ -153,7 +153,7 @@ class Election:
         return max(last, own) if self._log_store.mute else last
 
     def is_loyal(self, now: float) -> bool:
-        """This member leads, or heard the leader within the shortest time after which anyone may doubt it."""
+        """True if this member leads, or heard the leader within the shortest election timeout."""
         heard_at = max(self._heard_at, self.links.leader_heard_at)
         return self.core.state == LEADER or now - heard_at < self._options.election_min_s
 
@@ -181,7 +181,7 @@ class Election:
         return now + self._random.uniform(0.0, self._options.election_max_s - self._options.election_min_s)
 
     def rouse(self, now: float) -> None:
-        """From now on the leader itself has to be heard."""
+        """Wait for the leader itself from now on, no longer for its node."""
         self._heard_at = max(self._heard_at, self.links.leader_heard_at)
         self.core.election_deadline = now + self.random_timeout()
 
@@ -190,7 +190,7 @@ class Election:
         self.reset_question()
 
     def peer_joined(self, now: float) -> None:
-        """A connection came up while no leader is known: perhaps that completes a majority. New groups keep
+        """Note that a connection came up while no leader is known: perhaps that completes a majority. New groups keep
         the order of their first wait."""
         core = self.core
         leaderless = core.state != LEADER and core.leader is None and core.term > 0
@@ -198,7 +198,7 @@ class Election:
             self.hurry(now)
 
     def leader_gone(self, now: float) -> None:
-        """The connection to the leader's node broke."""
+        """Note that the connection to the leader's node broke."""
         self._heard_at = -inf
         self.hurry(now)
 

@@ -3,7 +3,7 @@
 The problem: pysyncobj's transfer works only when the target has every entry, and does not stop new ones. The
 rules: proposals stop first; the order goes out once, when the target has everything; if nobody took over in
 time, proposals are taken again. A preferred node that cannot hold the leadership (a slow disk, a bad link) is not
-given it again and again: whoever gets it back soon waits twice as long as before, and who stores slowly is not
+given it again and again: one that gets it back soon waits twice as long as before, and one that stores slowly is not
 offered it at all.
 
 Rejected: stepping down and hoping for the right winner. A transfer costs one round trip, an election costs a
@@ -55,14 +55,14 @@ class LeadershipTransfer:
         return min(self._give_up_at, self._prefer_at)
 
     def begin(self, now: float) -> None:
-        """This node became leader."""
+        """Begin a leadership of this node."""
         self._stop()
         if now - self._offered_at > self._options.prefer_settled_s + self._patience_s:
             self._patience_s = self._options.prefer_after_s  # the last one held
         self._prefer_at = inf if self._preferred is None else now + self._patience_s
 
     def end(self) -> None:
-        """This node is leader no more."""
+        """End the leadership of this node."""
         self._stop()
         self._prefer_at = inf
 
@@ -95,7 +95,7 @@ class LeadershipTransfer:
         target = self._preferred
         assert target is not None
         core, options = self._core, self._options
-        silent_s = now - core.last_response.get(target, -inf)  # who cannot be heard would not be heard campaigning
+        silent_s = now - core.last_response.get(target, -inf)  # a silent member would not be heard campaigning
         able = silent_s < options.election_min_s and target in core.connected and self._has_vote(target.id)
         able = able and not self._is_slow(target.id, now)
         caught_up = able and core.match.get(target, 0) >= core.commit_index

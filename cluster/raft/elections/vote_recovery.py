@@ -1,4 +1,4 @@
-"""How a member that has lost its memory gets its vote back.
+"""Vote recovery of a member that has lost its memory.
 
 The problem: a member whose disk was replaced has forgotten votes it gave and entries it acknowledged. Counted like any
 other, it could elect a second leader in a term, or a leader without a committed entry. So it is opened *mute*: it
@@ -12,8 +12,8 @@ an entry that was committed with the old one's help lies at or below the leader'
 entry of T. So: the member has everything up to that index, in the leader's own words, and from then on votes in terms
 above T only: it counts as having voted for the leader in T. Then its vote is back, on disk, before it says so.
 
-Of *two* members this would never end: without the mute one's vote nobody leads again, and without its count nobody
-commits in his term. But every quorum of two includes the other member, and that one has its memory. So there a mute
+In a group of *two* this would never end: without the mute one's vote nobody leads again, and without its count nobody
+commits in that term. But every quorum of two includes the other member, and that one has its memory. So there a mute
 member gives its vote, and its pre-vote, to the other, and asks nothing:
 
 * no term gets a second leader: whoever leads has the vote of the member with a memory, which gives one in a term. What
@@ -33,8 +33,8 @@ request that a member sent before it lost its memory elects nobody: a vote that 
 A member draws a mark when it is opened; an answer or a release with another mark belongs to another life of it. Answers
 to appends sent before it was seen mute are of an earlier life too, and do not count.
 
-Rejected: votes of mute members in larger groups, if only for who has all that they have. Two of three, one of them
-mute, may be a quorum without the member that holds what was committed, or that gave the other vote of a term.
+Rejected: votes of mute members in larger groups, even for a candidate that has all that they have. Two of three, one of
+them mute, may be a quorum without the member that holds what was committed, or that gave the other vote of a term.
 Rejected: a majority of the others instead of all. With five members a candidate that was not asked may hold the old
 vote. Rejected: letting it vote once it has caught up. That mends forgotten entries, not forgotten votes.
 """
@@ -48,7 +48,7 @@ from cluster.raft.interfaces import NodeId
 
 
 def may_grant(others: int, *, mute: bool) -> bool:
-    """Whether a member of a group with so many others may give its vote away."""
+    """True if a member of a group with so many others may give its vote away."""
     return not mute or others == 1
 
 
@@ -61,7 +61,7 @@ class _Mute:
 
 
 class VoteRecovery:
-    """The leader's part. Begun anew with each leadership."""
+    """The leader's part of vote recovery. Begins anew with each leadership."""
 
     def __init__(self, peers: Collection[NodeId]) -> None:
         self._peers = frozenset(peers)
@@ -74,8 +74,8 @@ class VoteRecovery:
         return node in self._mute
 
     def heard(self, node: NodeId, mark: int, sequence: int, next_sequence: int) -> bool:
-        """An answer of the own term. True: `node` has lost its memory since it was last heard of, and what it told
-        before is void."""
+        """Take an answer of the own term. Returns True if `node` has lost its memory since it was last heard of, and
+        what it told before is void."""
         for other, mute in self._mute.items():
             if other != node and sequence >= mute.asked_from:
                 mute.missing.discard(node)
@@ -94,8 +94,8 @@ class VoteRecovery:
         return bool(self._mute)
 
     def release(self, node: NodeId, commit_index: int, own_from: int) -> tuple[int, int] | None:
-        """(index, mark) for the member: from this index on it may vote. `own_from`: the leader's first entry of its
-        own term, behind all that it had when it was elected."""
+        """Return (index, mark) for the member: from this index on it may vote. None: not yet. `own_from`: the leader's
+        first entry of its own term, after all that it had when it was elected."""
         mute = self._mute.get(node)
         of_two = len(self._peers) == 1
         if mute is None or mute.missing or (commit_index < own_from and not of_two):

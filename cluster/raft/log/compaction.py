@@ -3,12 +3,12 @@
 The problem: the log would grow for ever, and what goes from it goes for good. The rules: both happen outside of apply,
 and what they change is in one batch, so that what a machine forgot is never missing from an older state; nothing is
 trimmed that is not applied here, that a member takes from the log (one that was heard of within `trim_wait_s`), or that
-a snapshot under way needs. Who is further behind gets a snapshot.
+a snapshot under way needs. A member that is further behind gets a snapshot.
 
-Who says what goes is one of two. A machine whose log is the data (a partition) asks, by `ask`, as its replicated
-retention decides. A group whose entries are worth nothing once they are applied (the metadata) is opened with
-`keep_entries`: it keeps so many of the newest, for members that lack a few, and lets the older ones go so many at a
-time. Each member does that by itself: which entries a log begins with is no part of the state.
+Either the machine or the group says what goes. A machine whose log is the data (a partition) asks, by `ask`, as its
+replicated retention decides. A group whose entries are worth nothing once they are applied (the metadata) is opened
+with `keep_entries`: it keeps so many of the newest, for members that lack a few, and lets the older ones go so many at
+a time. Each member does that by itself: which entries a log begins with is no part of the state.
 
 Rejected: trims of the metadata as commands. They would agree on something that nobody has to agree on.
 """
@@ -54,14 +54,14 @@ class Compaction:
         self._bytes = 0
 
     def restore(self) -> None:
-        """L1: the library would apply the whole log again; continue behind the checkpoint instead."""
+        """L1: the library would apply the whole log again; continue after the checkpoint instead."""
         index, state = self._log_store.load_checkpoint()
         self._machine.restore(index, state)
         self._core.applied_index = index
         self._checkpoint_index = index
 
     def installed(self, index: int) -> None:
-        """A snapshot took the place of the log, and put its checkpoint into the batch."""
+        """Note that a snapshot took the place of the log, and put its checkpoint into the batch."""
         self._checkpoint_index = index
         self._entries = self._bytes = 0
 
@@ -71,7 +71,7 @@ class Compaction:
 
     @property
     def waits(self) -> bool:
-        """For members, with what was asked to go."""
+        """True while a requested trim waits for members."""
         return self._trim_to > self._log_store.base_index
 
     def ask(self, index: int) -> None:
@@ -79,7 +79,7 @@ class Compaction:
         self._asked = True
 
     def safe_trim_index(self, now: float) -> int:
-        """Up to where every member that counts on it, as far as this node knows, can do without the log."""
+        """Index up to which every member that counts on the log, as far as this node knows, can do without the log."""
         core, snapshot_sender = self._core, self._snapshot_sender
         if core.state != LEADER:
             return core.applied_index
@@ -91,12 +91,12 @@ class Compaction:
         return min([core.applied_index, *held] if pinned is None else [core.applied_index, pinned, *held])
 
     def _waits_for(self, node: NodeId, now: float) -> bool:
-        """It was heard of not long ago, and takes what it lacks from the log. Others come back by a snapshot."""
+        """True if a member was heard lately and takes from the log what it lacks. Others come back by a snapshot."""
         silent_s = now - self._core.last_response[self._peers[node]]
         return silent_s < self._options.trim_wait_s and not self._step.progress[node].behind
 
     def run(self, now: float) -> None:
-        """In a tick, behind apply."""
+        """Checkpoint and trim what is due; runs in a tick, after apply."""
         options, log_store = self._options, self._log_store
         trim_to = max(self._asked_for(now), self._outlived(now))
         trims = trim_to > log_store.base_index
@@ -112,7 +112,7 @@ class Compaction:
         return min(self._trim_to, self.safe_trim_index(now)) if self._trim_to > self._log_store.base_index else 0
 
     def _outlived(self, now: float) -> int:
-        """Not worth a checkpoint before so many can go as are kept."""
+        """Index up to which old entries go; 0 until as many can go as are kept: fewer are not worth a checkpoint."""
         keep, base, applied = self._keep_entries, self._log_store.base_index, self._core.applied_index
         if keep is None or applied - base < 2 * keep:
             return 0
@@ -126,6 +126,6 @@ class Compaction:
         self._asked = False
 
     def close(self) -> None:
-        """The next start has nothing to apply again."""
+        """Checkpoint, so that the next start has nothing to apply again."""
         if self._core.applied_index > self._checkpoint_index:
             self._checkpoint()

@@ -4,8 +4,8 @@ The problem: what was just appended is read three or four times within milliseco
 rules: one bound in bytes for the whole node, oldest out first; an entry that is not on disk yet is never dropped, so a
 reader finds each entry here or there. And where this node follows, nobody reads: an entry goes as soon as it is applied
 and on disk. So the memory is for what this node leads, and what passes through a follower takes the same few
-mebibytes again and again, which a processor's cache holds. Whoever begins to lead begins with nothing in memory: those
-who read near the end then read the disk, for as long as they are behind.
+mebibytes again and again, which a processor's cache holds. A new leader begins with nothing in memory:
+readers near the end then read the disk, for as long as they are behind.
 
 Rejected: a bound per group. A hundred idle groups would hold what one busy group needs.
 """
@@ -16,11 +16,11 @@ from collections import OrderedDict
 from typing import Protocol
 
 OVERHEAD_BYTES = 350
-"""What an entry takes beside its bytes: an object, its place in the log's table, and one here."""
+"""Memory of an entry beside its bytes: an object, its place in the log's table, and one here."""
 
 
 class CachedLog(Protocol):
-    """Holds its own entries; told when to let go of one."""
+    """Log that holds its own entries, and is told when to let go of one."""
 
     def drop_cached(self, index: int) -> None: ...
 
@@ -38,11 +38,11 @@ class EntryCache:
         self.held_bytes += size
 
     def removed(self, log_store: CachedLog, index: int) -> None:
-        """The log has let go of it by itself."""
+        """Forget an entry that the log has let go of by itself."""
         self.held_bytes -= self._sizes.pop((log_store, index), 0)
 
     def shrink(self) -> None:
-        """Called after the write of a turn."""
+        """Drop the oldest entries beyond the limit; called after the write of a turn."""
         while self.held_bytes > self._limit and self._sizes:
             (log_store, index), size = self._sizes.popitem(last=False)
             self.held_bytes -= size

@@ -1,4 +1,4 @@
-"""What one group writes in a turn, kept apart from what the others write until the turn ends.
+"""Writes of one group in a turn, kept apart from those of the others until the turn ends.
 
 The problem: all groups of a node are written in one atomic batch, and a group that turns out broken in the middle of a
 turn has put a part of what it meant to write into it. The rule: nothing of a broken group reaches the disk, as if its

@@ -1,4 +1,4 @@
-"""Where a group's things lie in the store, for its log store and for those who look at groups that are not open.
+"""Keys of a group in the store, for its log store and for readers of groups that are not open.
 
 Keys, each `kind + group as u64 big endian`: `e` + index (entries), `t` + index (first index of a term), `h` (hard
 state), `c` (checkpoint), `s` (a snapshot under way, see `staging`). Entries lie in one of two spaces: in one of them

@@ -258,19 +258,19 @@ class LogStore:
         self._batch().put(self._checkpoint_key, _CHECK.pack(zlib.crc32(body)) + body)
 
     def lose_vote(self) -> None:
-        """The member has lost what it promised: from here on it is one without a memory."""
+        """Take the vote away, because the member has lost what it promised: from here on it is one without a memory."""
         self.mute = True
         self._hard_changed = True
         self._on_vote()
 
     def regain_vote(self) -> None:
-        """The member may vote again, in terms after this one."""
+        """Let the member vote again, in terms after this one."""
         self.mute = False
         self._hard_changed = True
         self._on_vote()
 
     def replace(self, base: tuple[int, int], last: int, starts: list[tuple[int, int]], commit: int) -> None:
-        """The entries in the other space become the log. The caller puts the checkpoint into the same batch."""
+        """Make the entries in the other space the log. The caller puts the checkpoint into the same batch."""
         base_index, base_term = base
         assert self.commit < commit <= last, (self.commit, commit, last)
         first = starts[0][0] if starts else base_index
@@ -299,7 +299,7 @@ class LogStore:
         return self._group | (self._space ^ OTHER_SPACE)
 
     def staged(self) -> None:
-        """Entries were staged: like those of the log, they are to be as durable as the options ask."""
+        """Note that entries were staged: like those of the log, they are to be as durable as the options ask."""
         self._on_entries()
 
     def flush(self) -> None:
@@ -315,7 +315,7 @@ class LogStore:
         self._hard_changed = False
 
     def mark_written(self) -> int:
-        """The batch with everything so far was written. Returns the index a sync makes durable."""
+        """Note that the batch with everything so far was written. Returns the index a sync makes durable."""
         self.written = self.last
         return self.last
 
@@ -323,17 +323,17 @@ class LogStore:
         self.durable = min(index, self.last)
 
     def drop_cached(self, index: int) -> None:
-        """`EntryCache` lets go of an entry; only once it can be read from disk."""
+        """Drop an entry for `EntryCache`, only once it can be read from disk."""
         if index <= self.written:
             self._cached.pop(index, None)
 
     def let_go(self, index: int) -> None:
-        """Nobody here is about to read entries up to this one: what is on disk need not stay in memory."""
+        """Drop cached entries up to `index` that are on disk, since nothing here is about to read them."""
         end = min(index, self.written)
         self._forget([kept for kept in islice(self._cached, LET_GO_AT_ONCE) if kept <= end])
 
     def forget_cached(self) -> None:
-        """The log is closed, or another one: nothing of it stays in memory."""
+        """Drop all cached entries, since the log is closed, or another one."""
         self._forget(list(self._cached))
 
     def _forget(self, indexes: list[int]) -> None:
@@ -428,7 +428,7 @@ class LogStore:
         raise AssertionError("the log is trimmed by Group.trim only")
 
     def onOneSecondTimer(self) -> None:
-        """Nothing is flushed by time: the node writes every turn."""
+        """Do nothing: no flush by time is needed, the node writes every turn."""
 
     def _destroy(self) -> None:
         """The disk belongs to the node."""

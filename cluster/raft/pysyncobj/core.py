@@ -36,7 +36,7 @@ NEVER = 10**12
 
 
 class CoreOwner(Protocol):
-    """What the library's ticks call back into; implemented by `RaftGroup`."""
+    """Callbacks of the library's ticks; implemented by `RaftGroup`."""
 
     def random_timeout(self) -> float: ...
     def apply_committed(self) -> None: ...
@@ -61,10 +61,10 @@ class RaftMember(Node):
 
 
 class MatchIndex(dict[RaftMember, int]):
-    """What each member holds, as the commit rule reads it: nothing, until it holds an entry of the leader's own term.
+    """Index that each member holds, as the commit rule reads it: 0 below the first entry of the leader's own term.
 
-    Only then can the rule commit anything; without this it walks over the whole inherited tail in every tick. What a
-    member without a memory holds does not count (`counts`).
+    Only from that entry on can the rule commit anything; without this it walks over the whole inherited tail in every
+    tick. An index of a member without a memory does not count (`counts`).
     """
 
     def __init__(self) -> None:
@@ -81,7 +81,7 @@ class MatchIndex(dict[RaftMember, int]):
         return index if index >= self._own_term_from and self.counts(member) else 0
 
     def __setitem__(self, member: RaftMember, index: int) -> None:
-        """A late answer must not lower it; only a new leadership sets it back to 0."""
+        """Set the index; a late answer must not lower it, and only a new leadership sets it back to 0."""
         super().__setitem__(member, max(index, self.get(member, 0)) if index else 0)
 
 
@@ -165,24 +165,24 @@ class Core(SyncObj):
         self._SyncObj__raftLastApplied = index
 
     def jump_to(self, index: int) -> None:
-        """A snapshot was installed: everything up to here is committed and applied."""
+        """Jump to an installed snapshot: everything up to here is committed and applied."""
         self._SyncObj__raftCommitIndex = index
         self._SyncObj__raftLastApplied = index
 
     def commit_to(self, index: int) -> None:
-        """The log agrees with what is known to be committed up to here."""
+        """Commit up to an index, because the log agrees with what is known to be committed."""
         self._log.setRaftCommitIndex(index)
         self._SyncObj__raftCommitIndex = index
 
     def follow_term(self, term: int) -> None:
-        """A greater term than ours was heard of, and not yet who leads it."""
+        """Adopt a greater term, whose leader is not known yet."""
         assert term > self.term, (term, self.term)
         self._SyncObj__setCurrentTerm(term, None)
         self._SyncObj__setState(FOLLOWER)
         self._SyncObj__raftLeader = None
 
     def vote_for(self, member: RaftMember) -> None:
-        """In the present term, in which it leads: nobody else can have this vote."""
+        """Vote for the leader of the current term: no other member can have this vote."""
         self._SyncObj__setCurrentTerm(self.term, member.id)
 
     @property
@@ -200,7 +200,7 @@ class Core(SyncObj):
 
     @property
     def append_time(self) -> float:
-        """When the next tick of a leader calls `send_appends`; 0 = at once."""
+        """Time at which the next tick of a leader calls `send_appends`; 0: at once."""
         return self._SyncObj__newAppendEntriesTime
 
     @append_time.setter
@@ -209,7 +209,7 @@ class Core(SyncObj):
 
     @property
     def transfer_ordered(self) -> bool:
-        """The leader told this node to start an election now."""
+        """True if the leader told this node to start an election now."""
         return self._SyncObj__transferInProgress
 
     def forget_transfer(self) -> None:
@@ -225,7 +225,7 @@ class Core(SyncObj):
 
     @property
     def match(self) -> MatchIndex:
-        """`get` tells the truth, `[]` what the commit rule may use."""
+        """Match index of each member: `get` tells the truth, `[]` what the commit rule may use."""
         return cast(MatchIndex, getattr(self, "_SyncObj__raftMatchIndex", None))
 
     @property

@@ -14,7 +14,7 @@ from typing import Any, Protocol, overload
 
 
 class Log(Protocol):
-    """What is read from; implemented by `LogStore`."""
+    """Log that the view reads; implemented by `LogStore`."""
 
     def data_at(self, index: int) -> bytes: ...
     def term_at(self, index: int) -> int: ...

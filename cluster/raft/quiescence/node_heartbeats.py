@@ -32,8 +32,8 @@ or not. What is at stake is only how soon a group notices that its leader is gon
 
 Rejected: leases of nodes, which need bounded clocks. Rejected: sleep without heartbeats until a client comes: the first
 client of each group would wait for its election. Rejected: the groups' numbers in each heartbeat. They cost what it
-saves. Rejected: answers as fields of heartbeats. Whoever leads nothing there still answers alone, and two messages in a
-frame cost little more than one.
+saves. Rejected: answers as fields of heartbeats. A node that leads nothing there still answers alone, and two messages
+in a frame cost little more than one.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ NODE_MESSAGES: GroupId = (1 << 63) - 1
 """Stands in the place of a group's number in what nodes, and not groups, say to each other. No group gets so far."""
 
 UNANSWERED = 5
-"""So many heartbeats at least have no answer before the other node counts as silent: who stood still itself has sent
-fewer. The answer to one of them may wait for a heartbeat of the other node."""
+"""Heartbeats that must be without an answer before the other node counts as silent: a node that stood still itself has
+sent fewer. The answer to one of them may wait for a heartbeat of the other node."""
 
 DIFFERENCES = 3
 """Heartbeats in a row with the same difference of digests, after which both sides begin anew ..."""
@@ -69,7 +69,7 @@ DIGEST = (1 << 64) - 1
 
 
 class QuietGroup(Protocol):
-    """What of a group is asked for here."""
+    """The part of a group that node heartbeats need."""
 
     def speak_again(self, node: NodeId, now: float) -> None:
         """The leader no longer counts on `node` to rest."""
@@ -78,7 +78,7 @@ class QuietGroup(Protocol):
         """The follower waits for its leader as if it did not rest."""
 
     def trust_leader(self) -> None:
-        """It rests as before, if it has done nothing yet."""
+        """The follower rests as before, if it has done nothing yet."""
 
     def rouse(self, now: float) -> None:
         """The follower no longer rests."""
@@ -118,13 +118,13 @@ class _Members:
                 self._left[group] = None
 
     def take_left(self) -> list[GroupId]:
-        """What has come back since needs not be told."""
+        """Return the groups that left and have not come back since, and forget that they left."""
         left, self._left = self._left, {}
         return [group for group in left if group not in self._digests]
 
 
 class _Led:
-    """This node leads, and the other rests."""
+    """Heartbeats to one node: this node leads, and members on the other one rest."""
 
     __slots__ = ("answered", "answered_at", "differs", "life", "members", "send_at", "sequence")
 
@@ -138,7 +138,7 @@ class _Led:
 
 
 class _Followed:
-    """The other node leads, and this one rests."""
+    """Heartbeats from one node: it leads, and members on this one rest."""
 
     __slots__ = (
         "deadline", "difference", "differs", "doubts", "heard_at", "life", "members", "owes_answer", "sequence",
@@ -157,7 +157,7 @@ class _Followed:
 
 
 class NodeHeartbeats:
-    """Both halves of every pair that this node belongs to."""
+    """Node heartbeats of this node, in both roles: as leader and as follower of groups that rest."""
 
     def __init__(
         self,
@@ -173,18 +173,18 @@ class NodeHeartbeats:
         self._led: dict[NodeId, _Led] = {}
         self._followed: dict[NodeId, _Followed] = {}
         self.next_at = inf
-        """When `run` has something to do."""
+        """Time at which `run` has something to do."""
         self.refused = 0  # messages with values that cannot be
 
     @cached_property
     def _life(self) -> int:
-        """Tells this process from earlier ones of the node; never 0."""
+        """Random number that tells this process from earlier ones of the node; never 0."""
         return self._draw.getrandbits(63) + 1
 
     # ---- this node leads
 
     def claim(self, node: NodeId, group: GroupId, term: int, now: float) -> None:
-        """The leader of `group` here has asked the follower at `node` to rest."""
+        """Count on the follower of `group` at `node` to rest, as its leader here has asked."""
         led = self._led.setdefault(node, _Led())
         if not led.members:
             led.answered, led.answered_at = led.sequence, now
@@ -194,7 +194,7 @@ class NodeHeartbeats:
         led.members.add(group, term)
 
     def disclaim(self, node: NodeId, group: GroupId, *, tell: bool) -> None:
-        """`tell`: the follower does not learn it from the group itself."""
+        """Count on a group's follower to rest no more. `tell`: the follower does not learn it from the group itself."""
         led = self._led.get(node)
         if led is not None:
             led.members.discard(group, tell=tell)
@@ -204,7 +204,7 @@ class NodeHeartbeats:
         return -inf if led is None else led.answered_at
 
     def _next_beat(self, now: float) -> float:
-        """All nodes beat at multiples of the same time, as leaders do (`append_sender`)."""
+        """Time of the next beat. All nodes beat at multiples of the same interval, as leaders do (`append_sender`)."""
         beat = self._options.heartbeat_s
         return (floor(now / beat) + 1) * beat
 
@@ -229,7 +229,7 @@ class NodeHeartbeats:
     # ---- the other node leads
 
     def rest(self, node: NodeId, group: GroupId, term: int, now: float) -> None:
-        """The follower of `group` here rests, as its leader at `node` has asked."""
+        """Let the follower of `group` here rest, as its leader at `node` has asked."""
         followed = self._followed.setdefault(node, _Followed())
         followed.heard_at = now
         followed.deadline = now + self._options.election_min_s
@@ -237,7 +237,7 @@ class NodeHeartbeats:
         followed.members.add(group, term)
 
     def stir(self, node: NodeId, group: GroupId, *, tell: bool) -> None:
-        """It rests no more. `tell`: its leader does not know it from the group itself."""
+        """End the rest of a group. `tell`: its leader does not learn it from the group itself."""
         followed = self._followed.get(node)
         if followed is not None:
             followed.members.discard(group, tell=tell)
@@ -297,7 +297,7 @@ class NodeHeartbeats:
 
     def _refuse(self, sender: NodeId, fault: str) -> None:
         self.refused += 1
-        if self.refused.bit_count() == 1:  # who does it once may do it at every heartbeat
+        if self.refused.bit_count() == 1:  # a peer that does it once may do it at every heartbeat
             log.error("a heartbeat of node %d is refused (%d so far): %s", sender, self.refused, fault)
 
     def _on_heartbeat(self, sender: NodeId, body: NodeHeartbeat, now: float) -> None:
@@ -328,7 +328,7 @@ class NodeHeartbeats:
             followed.owes_answer = True
 
     def _differs(self, followed: _Followed, difference: int) -> bool:
-        """`difference`: of the digests, which is that of the groups they differ in."""
+        """True if both sides differ for good. `difference`: that of the digests, so of the groups they differ in."""
         lasts = difference == followed.difference
         followed.difference = difference
         followed.unlike = followed.unlike + 1 if difference else 0

@@ -6,7 +6,7 @@ nothing can be waiting: everything is committed and applied, the follower has ac
 has its memory (`vote_recovery` needs the answers of all the others). The follower agrees in its answer, if it has
 applied everything, too, and nothing else is going on. Whatever the leader sends it later without the flag ends that.
 
-A member that rests has no election deadline. So whoever sets one (the library at an append, a vote given, a lost
+A member that rests has no election deadline. So an event that sets one (an append in the library, a vote given, a lost
 connection) has ended the rest, and so has another term or leader: `check` looks at that after each event. While the
 leader's node is doubted there is a deadline, too; then the rest ends when it passes, or when the leader itself speaks.
 
@@ -45,7 +45,7 @@ class QuietLinks:
         self._idle_from = now
 
     def end(self) -> None:
-        """This member leads no more."""
+        """End the leadership of this member: no follower is counted on to rest."""
         for node in [*self._asked, *self._quiet]:
             self._heartbeats.disclaim(node, self._group_id, tell=True)
         self._asked.clear()
@@ -59,7 +59,7 @@ class QuietLinks:
         return self._quiet
 
     def is_idle(self, last: int, now: float) -> bool:
-        """Nothing was appended, and nobody was woken, for long enough."""
+        """True if nothing was appended, and nobody was woken, for long enough."""
         if last != self._seen_last:
             self._seen_last = last
             self._idle_from = now
@@ -71,7 +71,7 @@ class QuietLinks:
             self._heartbeats.claim(node, self._group_id, self.core.term, now)
 
     def speaks(self, node: NodeId, *, tell: bool = False) -> None:
-        """Something else than the question was sent to it: it rests no more."""
+        """Note that more than the question was sent to a follower: it rests no more."""
         if node in self._quiet or node in self._asked:
             self._hear(node)
             self._quiet.discard(node)
@@ -89,7 +89,7 @@ class QuietLinks:
             self._idle_from = now
 
     def wake(self, node: NodeId, now: float) -> None:
-        """It may not rest any more, or must not; or it hears nobody, whatever is believed here."""
+        """Speak to a follower again that may or must not rest, or that hears no leader, whatever is believed here."""
         self.speaks(node, tell=True)
         self._idle_from = now
         self.resume(now)
@@ -99,7 +99,7 @@ class QuietLinks:
             self.wake(node, now)
 
     def hear(self) -> None:
-        """Who rests is heard of by its node: the quorum check of the library, and trims, have to know."""
+        """Count resting members as heard through their node, for the library's quorum check and for trims."""
         for node in self._quiet:
             self._hear(node)
 
@@ -120,11 +120,12 @@ class QuietLinks:
 
     @property
     def leader_heard_at(self) -> float:
-        """When the node was heard that speaks for the leader; -inf: this member does not rest."""
+        """Time at which the leader's node was last heard; -inf: this member does not rest."""
         return -inf if self._under is None else self._heartbeats.heard_at(self._under[0])
 
     def check(self, sender: NodeId | None = None) -> bool:
-        """False: this member rested, and does no longer. `sender`: whose message was the reason, if it was one."""
+        """Check the rest. Returns False if this member rested, and does no longer. `sender`: whose message was the
+        reason, if it was one."""
         if self._under is None:
             return True
         core, (leader, term) = self.core, self._under

@@ -2,12 +2,13 @@
 
 The problem: pysyncobj sends an append to everybody whenever it sends at all, slices the whole tail for each,
 and knows no window (L9-L11). The rules: entries leave in the tick after they were proposed, within a window
-per follower; a heartbeat goes only to those who got nothing else; a new commit index travels with the next
+per follower; a heartbeat goes only to followers that got nothing else; a new commit index travels with the next
 append or, after `commit_lag_s`, alone; after a rejection one append at a time, until a match is found.
 
 What all groups together send to a follower's node is bounded, too (`peer_room`).
 
-Who has everything is asked to rest, and is sent nothing then (`cluster.raft.quiescence`). Once all do, nothing is due.
+A follower that has everything is asked to rest, and is sent nothing then (`cluster.raft.quiescence`). Once all do,
+nothing is due.
 
 Followers at the same index get the same message object, so its bytes are built (and can be serialized) once.
 
@@ -62,7 +63,7 @@ class AppendSender:
         self._ticked_at = 0.0
 
     def begin(self, now: float) -> None:
-        """Leadership begins; the library sends the first appends right after this."""
+        """Begin a leadership; the library sends the first appends right after this."""
         self._heartbeat_at = now if self._peers else inf
         self._commit_at = inf
         self._ticked_at = now
@@ -71,7 +72,7 @@ class AppendSender:
         self._step.progress = {node: Progress(self._options, self._step.next_sequence) for node in self._peers}
 
     def restart(self, member: RaftMember) -> None:
-        """The connection to a follower broke or came back: what was in flight is lost."""
+        """Restart a follower whose connection broke or came back: what was in flight is lost."""
         self._step.progress[member.id].restart(self._step.next_sequence)
         match = self._core.match.get(member, 0)
         if match:
@@ -96,13 +97,14 @@ class AppendSender:
             core.append_time = 0.0
 
     def resume(self, now: float) -> None:
-        """Somebody has to be spoken to again."""
+        """Speak to followers again, beginning with the next tick."""
         if self._heartbeat_at == inf and self._peers:
             self._heartbeat_at = self._ticked_at = now
         self._core.append_time = 0.0
 
     def send(self, now: float, *, probes: bool = False) -> None:
-        """`probes`: an answer is wanted from everybody, whether there is something to say or not."""
+        """Send the appends that are due. `probes`: an answer is wanted from everybody, whether there is something to
+        say or not."""
         beats = now >= self._heartbeat_at
         tells_commit = now >= self._commit_at
         commit = self._core.commit_index
@@ -139,13 +141,13 @@ class AppendSender:
         self._core.append_time = min(self._heartbeat_at, self._commit_at)
 
     def _has_all(self, member: RaftMember, progress: Progress) -> bool:
-        """It said so, and nothing is under way to it."""
+        """True if the follower has acknowledged the whole log and nothing is in flight to it."""
         settled = not (progress.probing or progress.behind or progress.is_suspected or progress.in_flight_bytes)
         return settled and self._core.match.get(member, 0) == self._log_store.last
 
     def _is_silent(self) -> bool:
-        """Everybody who can be spoken to rests, and they are a majority with this leader: else it has to find out that
-        it leads no more."""
+        """True if all reachable members rest, and are a majority with this leader: else it has to find out that it
+        leads no more."""
         core, links = self._core, self._links
         if not links.quiet or len(links.quiet) + 1 < self._majority or core.commit_index < self._log_store.last:
             return False
@@ -190,7 +192,7 @@ class AppendSender:
         return message, len(data), sum(map(len, data))
 
     def _send_empty(self, node: NodeId, member: RaftMember, *, quiesce: bool = False, now: float = 0.0) -> None:
-        """A heartbeat; one without promise if the follower needs entries that are gone here."""
+        """Send a heartbeat; one without promise if the follower needs entries that are gone here."""
         start, log_store, core = self._core.next_index[member], self._log_store, self._core
         sequence = self._next_sequence()
         if quiesce:

@@ -29,10 +29,10 @@ ENTRIES_BESIDE = APPEND_FIELD + b"\x02\x70\x01"
 """AppendEntries.entries_beside (field 14) is true."""
 
 BESIDE_FROM_BYTES = 256 * 1024
-"""Of the entries of an append in the mean: from here on a copy costs more than a call."""
+"""Mean size of an append's entries from which they go beside it: from here on a copy costs more than a call."""
 
 MAX_ENTRIES_BESIDE = 64
-"""Of one append; more than the largest append (`max_append_bytes`) has of such entries."""
+"""Limit for one append; more than the largest append (`max_append_bytes`) has of such entries."""
 
 
 def varint(value: int) -> bytes:
@@ -62,18 +62,18 @@ class EncodedAppend:
         few = 0 < len(entries) <= MAX_ENTRIES_BESIDE
         large = few and sum(map(len, entries)) >= len(entries) * BESIDE_FROM_BYTES
         self.beside = tuple(entries) if large else ()
-        """All entries, or none: they are not in `element`, and follow it on its way."""
+        """Entries that are not in `element`, and follow it on its way: all of them, or none."""
 
     def SerializeToString(self) -> bytes:
-        """The whole, with its entries."""
+        """Encode the whole message, with its entries."""
         if not self._encoded:
             joined = b"" if self.beside else self._element[self._front_bytes :]
             self._encoded = joined or b"".join(self._parts())
         return self._encoded
 
     def element(self, tag: bytes) -> bytes:
-        """As an element of a repeated field of another message: the tag of that field, the length, and the message
-        without what goes beside it. Joined once, whoever gets it: it is the same field for all."""
+        """Encode the message as an element of a repeated field: the field's tag, the length, and the message without
+        what goes beside it. Encoded once for all receivers: it is the same field for all."""
         if not self._element:
             if self.beside:
                 parts = [self._head.SerializeToString(), ENTRIES_BESIDE]
@@ -110,7 +110,7 @@ class ReceivedAppend(NamedTuple):
 IncomingMessage = RaftMessage | ReceivedAppend
 
 OutgoingMessage = RaftMessage | EncodedAppend
-"""What a host hands to its transport: anything whose SerializeToString() is an encoded RaftMessage."""
+"""Message that a host hands to its transport: anything whose SerializeToString() is an encoded RaftMessage."""
 
 
 class Stamp:
@@ -137,7 +137,7 @@ class Stamp:
         acknowledged: tuple[int, int] | None = None,
         quiesce: bool = False,
     ) -> RaftMessage:
-        """A heartbeat; without `previous` it promises nothing about logs."""
+        """Make a heartbeat; without `previous` it promises nothing about logs."""
         message = self._message(term)
         body = message.append
         body.sequence = sequence

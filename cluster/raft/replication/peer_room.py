@@ -1,4 +1,4 @@
-"""How many bytes of entries may wait on the way to a peer, over all groups of a node.
+"""Limit of the bytes of entries that wait on the way to a peer, over all groups of a node.
 
 The problem: each group bounds what it sends to a follower, and a node leads hundreds. When a peer comes back, all of
 them have something for it in the same turn. That is more than the stream to it may hold, and a stream that holds too
@@ -17,19 +17,19 @@ from collections.abc import Callable
 from cluster.raft.interfaces import NodeId
 
 MAX_WAITING_BYTES = 24 << 20
-"""And what comes on top, one append or one large entry (32 MiB), is still below what a stream may hold (64 MiB). A
-heartbeat later it is empty on any network that a cluster would be run on."""
+"""Limit for one peer. With what comes on top, one append or one large entry (32 MiB), it is still below what a stream
+may hold (64 MiB). A heartbeat later it is empty on any network that a cluster would be run on."""
 
 
 def _nothing(_: NodeId) -> int:
-    """A transport that does not say."""
+    """Waiting bytes of a transport that does not say."""
     return 0
 
 
 class PeerRoom:
     def __init__(self) -> None:
         self.waiting_bytes: Callable[[NodeId], int] = _nothing
-        """What the transport has not sent yet."""
+        """Returns the bytes that the transport has not sent to a peer yet."""
         self._this_turn: dict[NodeId, int] = {}
 
     def is_there(self, node: NodeId) -> bool:
@@ -39,5 +39,5 @@ class PeerRoom:
         self._this_turn[node] = self._this_turn.get(node, 0) + size
 
     def turn_ended(self) -> None:
-        """The transport has what was said in it."""
+        """Begin anew: the transport has the messages of the turn."""
         self._this_turn.clear()

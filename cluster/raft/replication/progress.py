@@ -1,5 +1,4 @@
-"""What a leader knows of its conversation with one follower: what is under way, and which answers still mean
-something.
+"""Progress of one follower, as its leader knows it: which appends are in flight, and which answers still count.
 
 The problem: pysyncobj's replies carry no reference to what they answer. A rejection that was overtaken by a
 success, or the second of several rejections of one batch of appends, sends the leader back and makes it
@@ -48,7 +47,7 @@ class Progress:
             log.warning("%s", text)
 
     def has_room(self) -> bool:
-        """May another append with entries be sent? While probing (after a rejection) one at a time."""
+        """True if another append with entries may be sent. While probing (after a rejection) one at a time."""
         if not self._in_flight:
             return True
         if self.probing:
@@ -58,7 +57,7 @@ class Progress:
         )
 
     def is_slow(self, now: float) -> bool:
-        """It takes too long to store what it is sent, or did so not long ago."""
+        """True if the follower takes too long to store its appends, or did so lately."""
         if self._in_flight and now - self._in_flight[0][2] > self._options.slow_answer_s:
             return True
         return now - self.slow_at < self._options.slow_remembered_s
@@ -68,11 +67,11 @@ class Progress:
         self.in_flight_bytes += size
 
     def is_of_an_earlier_life(self, sequence: int) -> bool:
-        """The member lost its memory after it gave this answer."""
+        """True if the member lost its memory after it gave this answer."""
         return sequence < self._valid_from
 
     def suspect(self, next_sequence: int) -> None:
-        """It asks for what it had acknowledged. What it says next counts again, once it knows what it had said."""
+        """Doubt a follower that asks for what it had acknowledged. Its answers count again from `next_sequence` on."""
         self.is_suspected = True
         self._valid_from = next_sequence
 
@@ -83,7 +82,7 @@ class Progress:
         self.restart(next_sequence)
 
     def accepts_success(self, sequence: int, now: float) -> None:
-        """Everything sent up to `sequence` was answered or lost: links are FIFO."""
+        """Take a success: everything sent up to `sequence` was answered or lost: links are FIFO."""
         while self._in_flight and self._in_flight[0][0] <= sequence:
             _, size, sent_at = self._in_flight.popleft()
             self.in_flight_bytes -= size
@@ -93,7 +92,7 @@ class Progress:
         self.probing = False
 
     def accepts_reset(self, sequence: int, next_sequence: int) -> bool:
-        """Is this rejection news? If so nothing is in flight any more and older answers are void."""
+        """True if this rejection is news: then nothing is in flight any more and older answers are void."""
         if sequence < self._floor:
             return False
         self.restart(next_sequence)

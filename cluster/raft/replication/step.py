@@ -124,7 +124,7 @@ class Stepper(Transport):
         )
 
     def _hint(self, next_index: int) -> int:
-        """L6: skip our whole run of the conflicting term, but nothing that is committed here."""
+        """Hint for a rejection (L6): skip our whole run of the conflicting term, but nothing that is committed here."""
         log_store = self._log_store
         if log_store.base_index < next_index <= log_store.last:
             next_index = log_store.first_of_term_at(next_index)
@@ -156,7 +156,7 @@ class Stepper(Transport):
 
     def _refuse(self, member: RaftMember, fault: str) -> None:
         self.refused += 1
-        if self.refused.bit_count() == 1:  # who does it once may do it at every heartbeat
+        if self.refused.bit_count() == 1:  # a peer that does it once may do it at every heartbeat
             log.error(
                 "%s: a message of %s is refused (%d so far): %s. It is %s that is wrong there, or what carried it; if "
                 "it goes on: `holdfast node repair-group`",
@@ -186,9 +186,9 @@ class Stepper(Transport):
             self._emit(member.id, self._reply(self._log_store.commit + 1, success=False, reset=False))
 
     def _verify_own_word(self, member: RaftMember, term: int, body: AppendEntries) -> None:
-        """This member told the leader of this very term that it has an entry. Nobody else could have taken it back in
-        this term, so who lacks it has lost what it acknowledged, and its vote with it: an older copy of the disk, or a
-        disk that lied."""
+        """Check that the log has the entry which this member acknowledged to the leader of this very term. No other
+        node could have taken it back in this term, so a member that lacks it has lost what it acknowledged, and its
+        vote with it: an older copy of the disk, or a disk that lied."""
         index, entry_term, log_store = body.acknowledged_index, body.acknowledged_term, self._log_store
         if log_store.mute or index <= log_store.base_index:
             return
@@ -233,7 +233,7 @@ class Stepper(Transport):
             self._append(member, term, body, entries, skip)
 
     def _may_rest(self, end: int) -> bool:
-        """This follower has what the leader has, is done with it, and nothing else is going on."""
+        """True if this follower has and has applied all that the leader has, and nothing else is going on."""
         core, log_store = self.core, self._log_store
         everything = end == log_store.last == core.commit_index == core.applied_index
         return everything and not log_store.mute and not core.transfer_ordered
@@ -253,7 +253,7 @@ class Stepper(Transport):
         return index <= self._log_store.last and self._log_store.term_at(index) == term
 
     def _append(self, member: RaftMember, term: int, body: AppendEntries, entries: Sequence[bytes], skip: int) -> None:
-        """Deliver what we lack; the library truncates behind the new previous entry (A2)."""
+        """Deliver what we lack; the library truncates after the new previous entry (A2)."""
         log_store = self._log_store
         index = body.previous_index + skip
         if index < log_store.last and index + 1 <= log_store.commit:
@@ -347,14 +347,14 @@ class Stepper(Transport):
             core.append_time = 0.0
 
     def _forget(self, member: RaftMember, progress: Progress) -> None:
-        """It lost its memory: nothing that it acknowledged is there."""
+        """Forget what a member acknowledged before it lost its memory."""
         log.warning("%s: %s comes without a memory; it does not count until it has caught up", self.name, member)
         progress.begin_new_life(self.next_sequence)
         self.core.match[member] = 0
         self.core.next_index[member] = self._log_store.last + 1
 
     def _join_log(self, member: RaftMember, progress: Progress, reply: AppendReply, sent_next: int) -> None:
-        """Where the follower's log may join ours: not below our base; and anew after it installed a snapshot."""
+        """Choose where the follower's log may join ours: not below our base, and anew after it installed a snapshot."""
         next_index, base = self.core.next_index, self._log_store.base_index
         if reply.reset:
             if next_index[member] <= base < sent_next - 1 and not progress.tried_base:
@@ -412,7 +412,7 @@ class Stepper(Transport):
         self._deliver(member, {"type": "response_vote", "term": message.term})
 
     def _is_counted(self, vote: tuple[int, NodeId]) -> bool:
-        """A5: the library counts messages; let each voter through once per term."""
+        """True if a vote was counted before (A5): the library counts messages; let each voter through once per term."""
         if vote in self._voters:
             return True
         self._voters = {counted for counted in self._voters if counted[0] == vote[0]} | {vote}
@@ -426,7 +426,7 @@ class Stepper(Transport):
             self._election.leader_gone(now)
 
     def resign(self) -> None:
-        """This node led, and hears no majority: whoever can hear it need not wait for its silence."""
+        """Tell the members that this leader hears no majority, so that they need not wait for its silence."""
         for node in self._members:
             self._emit(node, self._stamp.resigned(self.core.term))
 

@@ -1,17 +1,17 @@
-"""What the integers of a message may be: one table, looked at where a message enters, before anything else is.
+"""Ranges of the integers in messages: one table, checked where a message enters, before anything else.
 
-The problem: protobuf gives whatever 64 bits hold, and a term travels on by itself: whoever adopts it writes it down,
-answers with it and campaigns one above it. One wrong frame with the highest term there is was persisted, did not fit a
-disk record one later, and stopped the node, at each restart again. The rules: every integer field of every message has
-a range here, and a message with one outside is dropped as a whole, counted, and told of; a term may also not lie
-further above the receiver's own than elections can lead (`MAX_TERM_LEAD`), so that what a single wrong frame can make a
-group adopt is still a term like any other. Who knows no term at all (an empty replica) takes any within the range: it
-cannot tell. Its word cannot harm the others, who can, and it is repaired alone (docs/operations.md); so is a member
-that a wrong frame has put exactly where some of the others still follow and some do not.
+The problem: protobuf gives whatever 64 bits hold, and a term travels on by itself: a member that adopts it writes it
+down, answers with it and campaigns one above it. One wrong frame with the highest term there is was persisted, did not
+fit a disk record one later, and stopped the node, at each restart again. The rules: every integer field of every
+message has a range here, and a message with one outside is dropped as a whole, counted, and told of; a term may also
+not lie further above the receiver's own than elections can lead (`MAX_TERM_LEAD`), so that what a single wrong frame
+can make a group adopt is still a term like any other. An empty replica, which knows no term at all, takes any within
+the range: it cannot tell. Its word cannot harm the others, who can, and it is repaired alone (docs/operations.md); so
+is a member that a wrong frame has put exactly where some of the others still follow and some do not.
 
 The test that goes over all descriptors fails when a field is added and not listed.
 
-Rejected: ending the stream of who sends such a thing, as for a frame that cannot be parsed. One group's poisoned member
+Rejected: ending the stream of the sender, as for a frame that cannot be parsed. One group's poisoned member
 would take the connection away from all the others, for ever.
 """
 
@@ -40,7 +40,7 @@ NODE: Range = (0, (1 << 31) - 1)
 VERSION: Range = (0, (1 << 32) - 1)
 COUNT: Range = (0, (1 << 32) - 1)
 SEQUENCE: Range = (0, 1 << 62)
-"""Of messages of one process."""
+"""Sequence numbers of one process's messages."""
 ANY: Range = (0, (1 << 64) - 1)
 """Drawn at random, or a checksum: compared, never counted with."""
 
@@ -102,7 +102,7 @@ INTEGERS = frozenset(
 )
 
 Check = Callable[[Any], str | None]
-"""Of one message: what is wrong with it, or None."""
+"""Check of one message: returns what is wrong with it, or None."""
 
 
 class RangeTable:
@@ -113,7 +113,7 @@ class RangeTable:
         self._checks: dict[type[Any], Check] = {}
 
     def fault(self, message: Any) -> str | None:
-        """What is outside its range, for people; None: nothing."""
+        """Name a field outside its range, for people; None: there is none."""
         check = self._checks.get(type(message))
         if check is None:
             check = self._checks[type(message)] = self._check_of(message.DESCRIPTOR)

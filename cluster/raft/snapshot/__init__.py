@@ -1,4 +1,4 @@
-"""How a replica that is behind its leader's log gets the state: sender, receiver, and what is on disk meanwhile.
+"""Snapshots for replicas that are behind their leader's log: sender, receiver, and staging on disk.
 
 Read `catch_up` first, then `sender` and `receiver`.
 """

@@ -1,10 +1,10 @@
-"""Both sides of catching up by a snapshot, for one group: what this node hands out (`snapshot.sender`), and what it
-fetches for itself (`snapshot.receiver`), up to the moment at which that takes the place of its log.
+"""Catching up by a snapshot, both sides for one group: handing one out (`snapshot.sender`), and fetching one
+(`snapshot.receiver`), up to the moment at which it takes the place of the log.
 
-The rule: whoever is fetched from gives only what it has applied, and only while it leads; whoever fetches changes
+The rule: a sender gives only what it has applied, and only while it leads; a receiver changes
 nothing but the staging until everything is there; and what a log holds beyond the snapshot, if the two agree, stays: it
-may have been counted on. A leader that cannot commit anything yet gives a snapshot too: those
-who lack what is trimmed may be the very ones that it needs for its majority.
+may have been counted on. A leader that cannot commit anything yet gives a snapshot too: the
+members that lack what is trimmed may be the very ones that it needs for its majority.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ class CatchUp:
         return self.snapshot_sender.serve(node, request, applied_index, now)
 
     def install(self, core: Core) -> int | None:
-        """What was fetched takes the place of the log and the state, in the batch of this turn. Returns up to where;
-        None: the log has come as far by itself."""
+        """Put the fetched snapshot in the place of the log and the state, in the batch of this turn. Returns its last
+        index; None: the log has come as far by itself."""
         snapshot_receiver, staging, log_store = self.snapshot_receiver, self._staging, self._log_store
         index, state = snapshot_receiver.manifest.index, bytes(snapshot_receiver.state)
         if core.state == LEADER or index <= log_store.commit:

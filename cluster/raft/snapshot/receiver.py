@@ -3,12 +3,12 @@
 The problem: what it lacks is trimmed everywhere, and what is left may be gigabytes, while the group goes on. The rules:
 one request is under way at a time, and the next leaves when the node's share of bytes per second allows; a piece that
 does not match its checksum, or does not fit what is here, is refused and asked for again; entries are staged as they
-come and are not asked for twice, whoever leads meanwhile; the log, the state and the commit index change together, in
-one batch, or not at all; and nothing is ever taken back that is committed here.
+come and are not asked for twice, whichever member leads meanwhile; the log, the state and the commit index change
+together, in one batch, or not at all; and nothing is ever taken back that is committed here.
 
     idle -> begin -> entries -> rows -> state -> ready -> idle
 
-The request and the reply are values; whoever drives the node carries them (`MultiRaft.on_fetch`,
+The request and the reply are values; the owner of the node carries them (`MultiRaft.on_fetch`,
 `MultiRaft.serve_fetch`, `MultiRaft.deliver_fetched`), over a path of its own.
 
 Rejected: going on with rows and state under another snapshot. They are of one moment; they are small beside the
@@ -38,14 +38,14 @@ log = logging.getLogger(__name__)
 IDLE, BEGIN, ENTRIES, ROWS, STATE, READY = "idle", "begin", "entries", "rows", "state", "ready"
 
 MIN_PIECE_BYTES = 16 * 1024
-"""Not less, however slow the path: it passes within `fetch_timeout_s` on any that is worth the name."""
+"""Least size of a piece, however slow the path: it passes within `fetch_timeout_s` on any that is worth the name."""
 
 REFUSALS_IN_A_ROW = 3
-"""So many pieces are asked for again at once; then the path is given a moment."""
+"""Refused pieces that are asked for again at once; then the path is given a moment."""
 
 
 class FetchBudget:
-    """What all groups of a node share: bytes per second, and how many are rebuilt at a time."""
+    """Limits that all groups of a node share: bytes fetched per second, and groups rebuilt at a time."""
 
     def __init__(self, options: RaftOptions) -> None:
         self._bytes_per_s = options.fetch_bytes_per_s
@@ -115,7 +115,7 @@ class SnapshotReceiver:
         return self._phase == READY
 
     def progress(self) -> dict[str, Any] | None:
-        """For people; None: nothing to catch up with by a snapshot."""
+        """Progress of the snapshot that is being fetched, for people; None: there is none."""
         if self._phase == IDLE:
             return None
         return {
@@ -131,7 +131,7 @@ class SnapshotReceiver:
     # ---- what `step` sees
 
     def wanted(self, leader: NodeId, now: float) -> None:
-        """The leader no longer has what comes behind our commit index."""
+        """The leader no longer has what comes after our commit index."""
         if self._phase == IDLE:
             log.warning("%s: needs entries that are trimmed: fetches a snapshot from node %d", self._name, leader)
             self.received_bytes = self.refused_pieces = 0
@@ -140,7 +140,7 @@ class SnapshotReceiver:
             self._begin(leader, now)
 
     def matched(self) -> None:
-        """The leader's log joins ours: ordinary replication goes on."""
+        """Stop fetching, because the leader's log joins ours: ordinary replication goes on."""
         if self._phase != IDLE:
             self.stop()
 
@@ -149,7 +149,7 @@ class SnapshotReceiver:
         self._end()
 
     def release_slot(self) -> None:
-        """The group is closed; what is staged stays."""
+        """Give the slot back when the group is closed; what is staged stays."""
         self._budget.leave(self._group)
 
     def _begin(self, leader: NodeId, now: float) -> None:
@@ -166,7 +166,7 @@ class SnapshotReceiver:
     # ---- asking
 
     def due(self, now: float) -> tuple[NodeId, FetchRequest] | None:
-        """The next request, and to whom; the same again when an answer is overdue."""
+        """The next request, and the node to ask; the same again when an answer is overdue."""
         if now < self.next_at or self._phase in (IDLE, READY):
             return None
         if not self._budget.enter(self._group):

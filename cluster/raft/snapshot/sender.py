@@ -48,24 +48,24 @@ class SnapshotSender:
         self._snapshots: dict[NodeId, _Snapshot] = {}
 
     def end(self) -> None:
-        """This node leads no more."""
+        """Drop all snapshots, because this node leads no more."""
         self._snapshots.clear()
 
     def joined(self, node: NodeId, match_index: int) -> None:
-        """The member has the snapshot, and takes the rest from the log."""
+        """Drop a member's snapshot, which it has; it takes the rest from the log."""
         snapshot = self._snapshots.get(node)
         if snapshot is not None and match_index >= snapshot.index:
             del self._snapshots[node]
 
     def pinned_index(self, now: float) -> int | None:
-        """Up to here entries may go; None: nobody fetches."""
+        """Index up to which entries may go; None: nobody fetches."""
         for node, snapshot in list(self._snapshots.items()):
             if now - snapshot.asked_at > self._options.fetch_lease_s:
                 del self._snapshots[node]
         return min((snapshot.pinned for snapshot in self._snapshots.values()), default=None)
 
     def progress(self, node: NodeId) -> dict[str, int] | None:
-        """For people."""
+        """Progress of a node that fetches a snapshot, for people; None: it fetches none."""
         snapshot = self._snapshots.get(node)
         if snapshot is None:
             return None
@@ -110,7 +110,8 @@ class SnapshotSender:
         return self._state(snapshot, request.state_from, limit)
 
     def _begin(self, node: NodeId, have_from: int, applied_index: int, now: float) -> FetchBody:
-        """`have_from`: the requester staged what comes before it, and can go on if that joins what is left here."""
+        """Begin a snapshot for a node. `have_from`: the requester staged what comes before it, and can go on if that
+        joins what is left here."""
         log_store = self._log_store
         base = (log_store.base_index, log_store.base_term)
         goes_on = base[0] < have_from <= applied_index

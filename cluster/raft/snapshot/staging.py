@@ -1,4 +1,4 @@
-"""What a replica that is being rebuilt has received so far, on disk.
+"""Staging: the part of a snapshot that a replica has received so far, on disk.
 
 The problem: a snapshot may be gigabytes, and a replica that is interrupted must not begin again. The rules: entries go
 into the space of the group that is not its log (`log_store`), where nobody reads them; the note of how far they go is
@@ -40,7 +40,7 @@ class Staging:
         self._load(disk)
 
     def _load(self, disk: Disk) -> None:
-        """A note that does not verify is none: what it speaks of is received again, and overwritten."""
+        """Load the note. One that does not verify is none: what it speaks of is received again, and overwritten."""
         stored = disk.get(self._key)
         if stored is None:
             return
@@ -60,12 +60,12 @@ class Staging:
         return self.starts[-1][1] if self.starts else self.base[1]
 
     def term_at(self, index: int) -> int:
-        """Of an entry that is staged, or of the base."""
+        """Term of a staged entry, or of the base."""
         position = bisect_right(self.starts, index, key=lambda start: start[0])
         return self.starts[position - 1][1] if position else self.base[1]
 
     def begin(self, base_index: int, base_term: int) -> None:
-        """Forget what was staged; entries behind the base come next."""
+        """Forget what was staged; entries after the base come next."""
         self._batch().delete_range(*group_range(b"e", self._log_store.other_space))
         self.base, self.next_index, self.starts = (base_index, base_term), base_index + 1, []
         self._note()
@@ -85,7 +85,7 @@ class Staging:
         self._batch().put(self._key, _CHECK.pack(zlib.crc32(body)) + body)
 
     def drop(self) -> None:
-        """The log went on without it."""
+        """Drop the staging: the log went on without it."""
         if self.next_index:
             batch = self._batch()
             batch.delete_range(*group_range(b"e", self._log_store.other_space))
@@ -93,5 +93,5 @@ class Staging:
             self.forget()
 
     def forget(self) -> None:
-        """It has become the log."""
+        """Forget the staging, whose entries on disk are deleted or have become the log."""
         self.base, self.next_index, self.starts = (0, 0), 0, []
