@@ -1,12 +1,12 @@
-"""Which start of a node's data directory is the latest, and which starts go on from it.
+"""Starts of a node's data directory: which one is the latest, and which ones go on from it.
 
 The problem: an older image of a directory that was put back, or a clone of a machine, has the incarnation of the
 original, and votes as if it remembered what it never had. The rules: every start of a directory that speaks to others
 is counted, and draws a *mark*; both are on its disk before anybody is told. A directory keeps the marks of its latest
-starts, so that one can tell whether a start goes on from another or only stands beside it. Who has heard of a start of
-a directory (the peers, each on its own disk before it lets anybody in, and the metadata group) takes no other one that
-does not go on from it: neither a smaller count, nor an equal one with another mark, nor a greater one in whose past the
-known mark is missing. The count is that of an incarnation: a directory that is made anew begins anew.
+starts, so that one can tell whether a start goes on from another or only stands beside it. Those that have heard of a
+start of a directory (the peers, each on its own disk before it lets anybody in, and the metadata group) take no other
+one that does not go on from it: neither a smaller count, nor an equal one with another mark, nor a greater one in whose
+past the known mark is missing. The count is that of an incarnation: a directory that is made anew begins anew.
 
 A start that failed before it spoke has told nobody anything and counts nothing: data that were repaired after it are as
 good as they were.
@@ -23,11 +23,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 STARTS_REMEMBERED = 64
-"""Marks that a directory keeps and tells: 256 bytes. Who was away for more starts than that goes by the count."""
+"""Marks that a directory keeps and tells: 256 bytes. A node that was away for more starts goes by the count."""
 
 
 class KnownStart(NamedTuple):
-    """The latest start of a directory that somebody has heard of."""
+    """Latest start of a directory that a node or the metadata group has heard of."""
 
     boot: int = 0  # 0: of none
     mark: int = 0
@@ -47,13 +47,13 @@ class DirectoryStart(NamedTuple):
         return KnownStart(self.boot, self.marks[-1] if self.marks else 0)
 
     def mark_of(self, boot: int) -> int | None:
-        """As this directory remembers it; None if that is too long ago."""
+        """Mark of an earlier start, as this directory remembers it; None if that is too long ago."""
         back = self.boot - boot
         return self.marks[-1 - back] if 0 <= back < len(self.marks) else None
 
 
 def copy_fault(start: DirectoryStart, known: KnownStart) -> str | None:
-    """Why `start` is not `known`, and does not go on from it; None: it may be the latest."""
+    """Reason why `start` is not `known`, and does not go on from it; None: it may be the latest."""
     if not start.boot or not known.boot:
         return None
     if start.boot < known.boot:

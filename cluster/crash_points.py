@@ -5,9 +5,9 @@ moment of the clock's choosing hits the gap of a millisecond once in a thousand 
 variable, which only tests set, a place costs one comparison and does nothing. In a simulation, where many nodes are
 one process, a test takes the places over with `intercepted`.
 
-The variable names a directory. Who reaches a place while a file of its name is there, and is the one that removes it,
-is killed by the kernel at once: no handler runs, nothing is flushed. So a test arms a place at any time, in whichever
-process comes by first, and sees that it was reached.
+The variable names a directory. A process that reaches a place while a file of its name is there, and is the one that
+removes it, is killed by the kernel at once: no handler runs, nothing is flushed. So a test arms a place at any time, in
+whichever process comes by first, and sees that it was reached.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _directory = os.environ.get(VARIABLE)
 
 
 def crash_point(name: str) -> None:
-    """The process ends here if a test wants it to."""
+    """End the process here if a test wants it to."""
     if _reached is not None:
         _reached(name)
 
@@ -42,7 +42,7 @@ _reached: Callable[[str], None] | None = None if _directory is None else _die_if
 
 @contextlib.contextmanager
 def intercepted(reached: Callable[[str], None]) -> Iterator[None]:
-    """Whoever comes by a place calls this, with its name."""
+    """Have `reached` called with the name of each place that is passed."""
     global _reached
     before, _reached = _reached, reached
     try:

@@ -1,8 +1,8 @@
-"""Whether files are still those that were seen: certificates are renewed while a process runs.
+"""Watch on files that may change: certificates are renewed while a process runs.
 
-The rule: what a look costs is a `stat` for each, so that it may be had for each connection; a file that is not there is
-a state like others, since a renewal may pass through it. Content is never compared, as the keys among it are not to lie
-in memory for that.
+The rule: a look costs one `stat` for each file, so that each connection can afford it; a file that is not there is
+a state like others, since a renewal may pass through it. Content is never compared, since keys should not stay in
+memory for that.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class WatchedFiles:
         self._seen = [_seen(path) for path in self._paths]
 
     def have_changed(self) -> bool:
-        """Since they were asked for last, or since the beginning."""
+        """True if a file has changed since the last call, or since the beginning."""
         before, self._seen = self._seen, [_seen(path) for path in self._paths]
         return self._seen != before
 

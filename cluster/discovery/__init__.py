@@ -1,6 +1,6 @@
-"""How the nodes of a cluster find each other: a list in the configuration, or ZooKeeper.
+"""Discovery of the nodes of a cluster: by a list in the configuration, or by ZooKeeper.
 
-The public names are below; `api.py` says what both promise.
+The public names are below; `api.py` says what both guarantee.
 """
 
 from cluster.discovery.api import (

@@ -1,9 +1,9 @@
-"""What a way of finding nodes promises, whichever it is.
+"""Interface of discovery, the same for every way of finding nodes.
 
-The problem: who votes must be the same at every node, or two majorities exist. The rules: `join` gives every node the
+The problem: the voters must be the same at every node, or two majorities exist. The rules: `join` gives every node the
 same voters, for ever, or does not return; a node that is not among them is refused; nothing here is asked again once a
-node runs, so that losing the service that nodes are found by costs only the finding. Rejected: deriving voters from who
-is registered at the moment; whoever is away at that moment would be forgotten.
+node runs, so that losing the service that nodes are found by costs only the finding. Rejected: deriving voters from the
+nodes registered at the moment; a node that is away at that moment would be forgotten.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Protocol
 
 
 class DiscoveryError(Exception):
-    """This node cannot take part; the message says what to do."""
+    """The node cannot take part; the message says what to do."""
 
 
 class NotAMember(DiscoveryError):
@@ -22,7 +22,7 @@ class NotAMember(DiscoveryError):
 
 
 class OtherCluster(DiscoveryError):
-    """What is found under this name is not the cluster that this node belongs to."""
+    """The cluster found under this name is not the one that this node belongs to."""
 
 
 class SecondRegistration(DiscoveryError):
@@ -31,7 +31,7 @@ class SecondRegistration(DiscoveryError):
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A node, as it makes itself known."""
+    """A node, as it registers itself."""
 
     node: int
     rpc_address: str
@@ -51,11 +51,11 @@ class Discovery(Protocol):
 
     @property
     def waiting_for(self) -> str:
-        """What keeps this node from being registered now; empty when it is."""
+        """Reason why this node is not registered now; empty when it is."""
 
     @property
     def cluster_id(self) -> str:
-        """The same at all nodes of one cluster, another for every other cluster. Empty before `join` is done."""
+        """Identity of the cluster: equal at all its nodes, and of no other cluster. Empty before `join` is done."""
 
     def members(self) -> Mapping[int, Member]:
         """Nodes that are registered, as far as was heard last."""

@@ -1,10 +1,10 @@
-"""What a node remembers of the cluster it joined, beside its data.
+"""Memory of the cluster that a node joined, beside its data.
 
 The problem: ZooKeeper's data may be lost or another ensemble be named by mistake, and a node that then joined "a
 cluster of that name" could vote among other voters than it voted with before. The rule: the first cluster that a data
 directory joins is the only one; where ZooKeeper knows nothing any more it is told again from memory. `token` tells this
-data directory from every other: only who holds the lock on it uses it, so a registration that bears it is our own, from
-before a crash.
+data directory from every other: only the process that holds its lock uses it, so a registration that bears it is our
+own, from before a crash.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class InUse(DiscoveryError):
 
 
 class RememberedCluster:
-    """Opened: nobody else uses it until `close`."""
+    """Memory of one data directory. No other process opens it until `close`."""
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / FILE

@@ -30,7 +30,7 @@ class StaticDiscovery:
 
     @property
     def cluster_id(self) -> str:
-        """Of its name and members: two lists that differ are two clusters."""
+        """Digest of the cluster's name and members: two lists that differ are two clusters."""
         if not self._joined:
             return ""
         named = f"{self._cluster}\n{sorted(self._peers)}".encode()
@@ -43,7 +43,7 @@ class StaticDiscovery:
         return others | {self._me.node: self._me}
 
     def subscribe(self, changed: Changed) -> None:
-        """Nothing ever changes."""
+        """Do nothing: the list never changes."""
 
     async def close(self) -> None:
         self._joined = False

@@ -1,7 +1,7 @@
 """Nodes found through ZooKeeper.
 
 The problem: registrations are ephemeral and the cluster is not; sessions end while processes live; kazoo has threads
-and the node has a loop. The rules: who votes is written once, into a node of ZooKeeper that is never changed, when as
+and the node has a loop. The rules: the voters are written once, into a node of ZooKeeper that is never changed, when as
 many nodes as the cluster begins with are registered at the same time; a registration is made again by one loop that
 compares what is there with what should be (`zookeeper_registration.py`), whatever happened in between; every call
 into kazoo happens on one worker thread and has a bound; nothing on the data path waits for any of it. Rejected: kazoo's
@@ -56,11 +56,11 @@ RENEW_AFTER_SESSIONS = 3.0
 its data turns clients away that have seen more of its history than it has itself."""
 
 CLOSE_WITHIN_S = 3.0
-"""For saying goodbye; ZooKeeper ends the session by itself otherwise."""
+"""Time for saying goodbye; ZooKeeper ends the session by itself otherwise."""
 
 
 class ZooKeeperDiscovery:
-    """Implements `Discovery`. `memory` is closed by who made it."""
+    """Implements `Discovery`. The caller closes `memory`."""
 
     def __init__(self, cluster: str, me: Member, options: ZooKeeperOptions, memory: RememberedCluster) -> None:
         self.waiting_for = "its first attempt"
@@ -130,7 +130,7 @@ class ZooKeeperDiscovery:
                 await asyncio.sleep(RETRY_S / 5)  # pokes come in bursts while a connection comes and goes
 
     async def _step(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """True: nothing to do before the next poke."""
+        """Take one step. Returns True if there is nothing to do before the next poke."""
         if not self._client.connected:
             self._waits(f"a connection to ZooKeeper at {self._options.hosts}")
             self._renew_if_long(loop)
@@ -198,7 +198,7 @@ class ZooKeeperDiscovery:
                 )
 
     def _address_now(self, node: int, written: str) -> str:
-        """A node that has moved since the cluster began registers where it is now."""
+        """Address of a node: one that has moved since the cluster began registers where it is now."""
         member = self._members.get(node)
         return written if member is None else member.rpc_address
 
@@ -240,7 +240,7 @@ class ZooKeeperDiscovery:
             self._client = self._make_client()
 
     def _make_client(self) -> Any:
-        """Connecting, from now on."""
+        """Make a client that connects from now on."""
         options = self._options
         client = KazooClient(
             hosts=options.hosts,
@@ -259,7 +259,7 @@ class ZooKeeperDiscovery:
         return client
 
     def _poke(self, *_: object) -> None:
-        """From kazoo's threads: look again."""
+        """Look again; called from kazoo's threads."""
         if self._loop is not None and not self._closed:
             with contextlib.suppress(RuntimeError):  # the loop has just ended
                 self._loop.call_soon_threadsafe(self._wake.set)

@@ -22,7 +22,7 @@ from cluster.discovery.remembered_cluster import RememberedCluster
 FORMAT = 1
 
 ANSWER_WITHIN_S = 5.0
-"""Of ZooKeeper, per request; kazoo itself would wait as long as it is disconnected."""
+"""Time for ZooKeeper to answer one request; kazoo itself would wait as long as it is disconnected."""
 
 REGISTER_TRIES = 4
 """Create, look, delete what is stale, create again; more often only when somebody works against us."""
@@ -69,7 +69,7 @@ class Registration:
         self._acl = _acl(options)
 
     def run(self, client: Any) -> Seen:
-        """Raises KazooException, KazooTimeoutError, DiscoveryError."""
+        """Register this node, and return what was seen. Raises KazooException, KazooTimeoutError, DiscoveryError."""
         self._wait(client.ensure_path_async(f"{self.base}/nodes", acl=self._acl))
         registration = self._register(client)
         members = self._members(client)
@@ -149,7 +149,7 @@ class Registration:
 
 
 def _nobody(*_: object) -> None:
-    """Before anybody waits."""
+    """No-op, before anybody waits."""
 
 
 def _acl(options: ZooKeeperOptions) -> list[Any]:
@@ -174,7 +174,7 @@ def _encode(member: Member, token: str) -> bytes:
 
 
 def _decode(data: bytes) -> dict[str, Any]:
-    """What others wrote; {} when it is not ours to read."""
+    """Decode what others wrote; {} when it is not ours to read."""
     try:
         content = json.loads(data)
     except ValueError:

@@ -1,4 +1,4 @@
-"""What the cluster agrees on: nodes, logs, and where their partitions are.
+"""Metadata that the cluster agrees on: nodes, logs, and where their partitions are.
 
 The public names are below. `MetadataMachine` is the state machine of group 0, `MetadataView` reads it,
 `CommandProposer` gets commands into it from any node.

@@ -1,4 +1,4 @@
-"""Users and grants: who may log in by a password, and what whom is allowed.
+"""Users and grants: who may log in by a password, and who may do what.
 
 The rules of the metadata's state machine hold here: pure, deterministic, and a command that cannot be carried out
 changes nothing. What it keeps of a password are SCRAM's keys, with which nobody can log in. A grant is known by all
@@ -18,7 +18,7 @@ from cluster.metadata.types import CommandRefused, CommandResult, GrantRecord, O
 MAX_USERS = 10_000
 MAX_GRANTS = 10_000
 MAX_ROLES_OF_A_USER = 64
-"""All of it stands in each checkpoint: about 300 bytes of a user, 50 of a grant."""
+"""Roles of one user. Each checkpoint holds all users and grants: about 300 bytes of a user, 50 of a grant."""
 
 MIN_ITERATIONS, MAX_ITERATIONS = 15_000, 10_000_000
 """Fewer are guessed too fast from a stolen checkpoint; with more a login takes seconds."""
@@ -83,7 +83,7 @@ def put_user(state: AccessState, command: pb.PutUser) -> CommandResult:
 
 
 def remove_user(state: AccessState, command: pb.RemoveUser) -> CommandResult:
-    """Its grants stay: they are for a name, which certificates and tokens may have, too."""
+    """Remove a user. Its grants stay: they are for a name, which certificates and tokens may have, too."""
     if state.users.pop(command.name, None) is None:
         raise CommandRefused("not-found", f"there is no user {command.name[:140]!r}; `user list` shows those there are")
     return Ok()
@@ -109,7 +109,7 @@ def remove_grant(state: AccessState, command: pb.RemoveGrant) -> CommandResult:
 
 
 def grant_fault(grant: GrantRecord) -> str | None:
-    """For people; None: it can be."""
+    """Fault of a grant, for people; None: it has none."""
     if not PRINCIPAL.fullmatch(grant.principal) or grant.principal == "role:":
         return f"principal {grant.principal[:140]!r}: write a user's name, role:NAME, or * for everybody"
     if grant.kind not in OPERATIONS_ON:

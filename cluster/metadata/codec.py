@@ -1,5 +1,6 @@
-"""Between the values of `types.py` and their protobuf forms. Checkpoints are sorted and deterministic: equal states
-are equal bytes, so replicas can be compared, and a checkpoint of a restored state is the one it was restored from."""
+"""Conversion between the values of `types.py` and their protobuf forms. Checkpoints are sorted and deterministic: equal
+states are equal bytes, so replicas can be compared, and a checkpoint of a restored state is the one it was restored
+from."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ READABLE = (3, 4, CHECKPOINT_VERSION)
 
 
 class CheckpointUnreadable(ValueError):
-    """Of another version, or damaged. The node must not start with an empty memory of the cluster."""
+    """The checkpoint is of another version, or damaged. The node must not start with an empty memory of the cluster."""
 
 
 def log_to_pb(log: LogRecord) -> pb.Log:
@@ -69,7 +70,7 @@ def encode_result(result: CommandResult) -> bytes:
 
 
 def decode_result(data: bytes) -> CommandResult:
-    """Raises DecodeError: it is none, or says what cannot be."""
+    """Decode a result. Raises DecodeError if it is none, or holds a value that cannot be."""
     result = pb.Result.FromString(data)
     fault = METADATA.fault(result) or compression_fault([result.log])
     if fault is not None:

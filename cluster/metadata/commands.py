@@ -36,8 +36,9 @@ def register_node(
     start: DirectoryStart = NOT_TOLD,
     cluster_id: int = 0,
 ) -> pb.Command:
-    """`listeners`: advertised AMQP address by listener name, the default one first. `incarnation`, `start`: of the
-    node's data directory; 0 (in tests) is not compared. `cluster_id`: drawn, for a cluster that has none yet."""
+    """Command that registers a node. `listeners`: advertised AMQP address by listener name, the default one first.
+    `incarnation`, `start`: of the node's data directory; 0 (in tests) is not compared. `cluster_id`: drawn, for a
+    cluster that has none yet."""
     command = pb.RegisterNode(
         node=node, rpc_address=rpc_address, incarnation=incarnation, boot=start.boot, cluster_id=cluster_id
     )
@@ -47,7 +48,7 @@ def register_node(
 
 
 def readmit_node(node: int, incarnation: int) -> pb.Command:
-    """The node's data are lost for good; it goes on with the empty directory of this incarnation."""
+    """Command for a node whose data are lost for good: it goes on with the empty directory of this incarnation."""
     for name, value, (low, high) in (("node", node, NODE), ("incarnation", incarnation, ANY)):
         _whole(name, value)
         if not low <= value <= high:
@@ -79,7 +80,7 @@ def create_log(
 
 
 def create_coordinators(*, now_ms: int, nodes: int) -> pb.Command:
-    """`nodes`: registered ones."""
+    """Command that creates the coordinators' log. `nodes`: the number of registered ones."""
     replicas = max(1, min(DEFAULT_REPLICAS, nodes))
     return create_log(COORDINATORS, now_ms=now_ms, partitions=COORDINATOR_COUNT, replicas=replicas)
 
@@ -92,7 +93,7 @@ def alter_log(
     retention_bytes: int | None = None,
     compression: str | None = None,
 ) -> pb.Command:
-    """None: as it is. 0 lifts a bound, "" ends compression."""
+    """Command that alters a log. None: as it is. 0 lifts a bound, "" ends compression."""
     return pb.Command(
         alter_log=pb.AlterLog(
             name=name,
@@ -116,7 +117,8 @@ def put_user(
     roles: Sequence[str] | None = None,
     secret: bytes = b"",
 ) -> pb.Command:
-    """`keys`: of SHA-256 and SHA-512; None, as `roles`: as they are. `secret`: for a cluster that has none yet."""
+    """Command that sets a user. `keys`: of SHA-256 and SHA-512; None, as `roles`: as they are. `secret`: for a cluster
+    that has none yet."""
     command = pb.PutUser(name=name, roles=roles or (), set_roles=roles is not None, is_new=is_new, secret=secret)
     if keys is not None:
         command.sha256.CopyFrom(keys_to_pb(keys[0]))
@@ -135,7 +137,8 @@ def grant_command(grant: GrantRecord, *, remove: bool = False) -> pb.Command:
 
 
 def from_request(operation: str, args: Mapping[str, Any], *, now_ms: int, nodes: int) -> pb.Command:
-    """`nodes`: registered ones; a log is created with three replicas unless told otherwise, or as many as there are."""
+    """Command of a client's request. `nodes`: the number of registered ones; a log is created with three replicas
+    unless told otherwise, or as many as there are."""
     name = args.get("name")
     if not isinstance(name, str):
         raise InvalidRequest("name: must be a string")
@@ -181,7 +184,7 @@ def _integer(args: Mapping[str, Any], key: str, absent: Any, *, null: int | None
 
 
 def _text(args: Mapping[str, Any], key: str, absent: Any) -> Any:
-    """null is the empty text."""
+    """Text argument of a request; null is the empty text."""
     value = args.get(key, absent)
     if key in args and value is None:
         return ""

@@ -18,12 +18,12 @@ from cluster.metadata.types import CommandResult, Ok, Refusal
 from cluster.raft import ENTRY_REGULAR, DiskBatch
 
 KEPT_ENTRIES = 1000
-"""Of the log, at least, and twice as many at most while all nodes are there. Whoever was away for longer than so many
-changes is given the state instead, which is smaller than they are."""
+"""Entries of the log that are kept at least; at most twice as many while all nodes are there. A node that was away for
+more changes than that is sent the state instead, which is smaller than they are."""
 
 
 def encode_command(command: pb.Command) -> bytes:
-    """As an entry of the group's log."""
+    """Encode a command as an entry of the group's log."""
     return ENTRY_REGULAR + command.SerializeToString()
 
 

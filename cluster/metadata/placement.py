@@ -1,4 +1,4 @@
-"""Which nodes keep the replicas of new partitions, and which of those should lead.
+"""Placement of new partitions: which nodes keep their replicas, and which of those should lead.
 
 A pure function of the present load, so that every replica of the metadata group computes the same. The rules: the
 replicas of a partition are on distinct nodes; nodes with the fewest replicas are taken first, so counts that differed
@@ -93,5 +93,5 @@ def _unwind(end: int, came_by: Mapping[int, tuple[int, int] | None]) -> list[tup
 
 
 def _after(leader: int, others: set[int]) -> list[int]:
-    """Cyclically from the leader: when a node falls, its leaderships fall to different ones."""
+    """Order the others cyclically from the leader: when a node falls, its leaderships fall to different ones."""
     return sorted(node for node in others if node > leader) + sorted(node for node in others if node < leader)

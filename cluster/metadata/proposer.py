@@ -1,10 +1,10 @@
 """Getting a command into the metadata group from any node.
 
-The problem: whoever takes a command (a client's `$management` link, a node registering itself) may not be the group's
-leader, and the leader may fall while it works. The rules: a command carries a random request id, and the state machine
-answers a repeated id with the first answer, so a command whose outcome is not known is simply tried again, within its
-time; when time is up the caller hears `unavailable` (certainly not done) or `unknown` (perhaps done), never a guess.
-Rejected: forwarding inside Raft (pysyncobj does it, and loses answers without saying so).
+The problem: the node that takes a command (a client's `$management` link, a node registering itself) may not be the
+group's leader, and the leader may fall while it works. The rules: a command carries a random request id, and the state
+machine answers a repeated id with the first answer, so a command whose outcome is not known is simply tried again,
+within its time; when time is up the caller hears `unavailable` (certainly not done) or `unknown` (perhaps done), never
+a guess. Rejected: forwarding inside Raft (pysyncobj does it, and loses answers without saying so).
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from cluster.raft import ENTRY_REGULAR, Committed, Discarded, NodeId, NotLeader,
 log = logging.getLogger("holdfast.metadata")
 
 EXECUTE_TIMEOUT_S = 10.0
-"""Three elections long. Whoever waits longer should hear that the cluster has no majority."""
+"""Three elections long. A caller that waits longer should hear that the cluster has no majority."""
 
 RETRY_S = 0.1
-"""Between attempts when nothing tells that the leader has changed: a tenth of an election."""
+"""Pause between attempts when nothing tells that the leader has changed: a tenth of an election."""
 
 CONFIRM_TIMEOUT_S = 5.0
 """Two elections long, and shorter than what asks for it waits."""
@@ -48,7 +48,7 @@ Confirm = Callable[[NodeId, float], Awaitable[int]]
 
 
 class NotConfirmed(Exception):
-    """What this node knows of the metadata may be old: nobody could confirm it. Retry when a majority is up."""
+    """The metadata known here may be old, and no leader could confirm them. Retry when a majority is up."""
 
 
 class MetadataGroup(Protocol):
@@ -62,7 +62,7 @@ class MetadataGroup(Protocol):
 
 
 class CommandProposer:
-    """`execute` for whoever wants something done; `execute_here` for peers that take this node for the leader."""
+    """`execute` for callers on this node; `execute_here` for peers that take this node for the leader."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class CommandProposer:
         confirm: Confirm | None = None,
         cut_off: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`cut_off`: this node waits in vain, and whoever asks it had better ask another one."""
+        """`cut_off`: this node waits in vain, and its clients had better ask another one."""
         self._cut_off = cut_off
         self._group = group
         self._self_id = self_id
@@ -85,7 +85,7 @@ class CommandProposer:
         self._changed.set()
 
     async def execute(self, command: pb.Command, timeout_s: float = EXECUTE_TIMEOUT_S) -> CommandResult:
-        """Done once, or answered with `unavailable` or `unknown`."""
+        """Carry a command out once, or answer with `unavailable` or `unknown`."""
         if not command.request_id:
             command = pb.Command.FromString(command.SerializeToString())
             command.request_id = secrets.token_bytes(REQUEST_ID_BYTES)
@@ -110,8 +110,8 @@ class CommandProposer:
         return Refusal("unknown", f"perhaps done, look before trying again: {answer.message}") if uncertain else answer
 
     async def execute_here(self, data: bytes) -> bytes:
-        """An encoded command to an encoded result, as leader of the group; raises NotLeader. Implements
-        `cluster.rpc.AdminHost.execute`."""
+        """Carry out an encoded command as leader of the group, and return the encoded result; raises NotLeader.
+        Implements `cluster.rpc.AdminHost.execute`."""
         try:
             fault = command_fault(pb.Command.FromString(data))
         except DecodeError:
@@ -123,8 +123,7 @@ class CommandProposer:
     # -- reading
 
     async def current(self, timeout_s: float = CONFIRM_TIMEOUT_S) -> None:
-        """Returns when this node has applied all metadata that anybody was told of before the call. Raises
-        NotConfirmed."""
+        """Wait until this node has applied all metadata that anybody was told before the call. Raises NotConfirmed."""
         now = asyncio.get_running_loop().time
         deadline = now() + timeout_s
         why = NO_LEADER
@@ -146,7 +145,7 @@ class CommandProposer:
         raise NotConfirmed(why)
 
     async def confirm_here(self) -> int:
-        """As leader; raises NotLeader. Implements `cluster.rpc.AdminHost.confirm`."""
+        """Confirm the read index as leader; raises NotLeader. Implements `cluster.rpc.AdminHost.confirm`."""
         answer: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
         self._group.read_index(_into(answer))
         index = await answer
@@ -222,7 +221,7 @@ class CommandProposer:
 
 def _into(answer: asyncio.Future[int | None]) -> Callable[[int | None], None]:
     def done(index: int | None) -> None:
-        if not answer.done():  # who asked may have given up
+        if not answer.done():  # the caller may have given up
             answer.set_result(index)
 
     return done

@@ -1,10 +1,10 @@
-"""What may stand in a command of the metadata group, in its result, and in a checkpoint.
+"""Ranges and lengths of the values in a command of the metadata group, in its result, and in a checkpoint.
 
 The problem: what is committed is applied on every node, kept in every checkpoint and counted with; protobuf gives
 whatever 64 bits hold, and texts of any length. The rule: every integer has a range here, every text a length, and a
-command is judged in each place where it enters: by who proposes it, by the leader that a peer asks, and by the state
-machine, since an entry may come from another program. What a person may get wrong (how many partitions, how long
-retention) is in range here, and refused by the state machine with a reason.
+command is judged in each place where it enters: by the node that proposes it, by the leader that a peer asks, and by
+the state machine, since an entry may come from another program. What a person may get wrong (how many partitions, how
+long retention) is in range here, and refused by the state machine with a reason.
 
 The test that goes over all descriptors fails when a field is added and not listed.
 """
@@ -18,13 +18,13 @@ from cluster.metadata.types import COMPRESSIONS
 from cluster.raft.replication.wire_ranges import ANY, COUNT, GROUP, NODE, SEQUENCE, Range, RangeTable
 
 TIME_MS: Range = (0, 1 << 53)
-"""Since 1970: 285,000 years, and whole in every program's numbers."""
+"""Milliseconds since 1970: 285,000 years, and whole in every program's numbers."""
 
 WISHED: Range = (-(1 << 63), (1 << 63) - 1)
-"""By a person: the state machine says what is wrong with it."""
+"""A person's wish: the state machine says what is wrong with it."""
 
 SIZE: Range = (0, 1 << 62)
-"""Of retention, in milliseconds or bytes."""
+"""Limits of retention, in milliseconds or bytes."""
 
 METADATA_RANGES: dict[str, Range] = {
     "RegisterNode.node": NODE,
@@ -77,12 +77,12 @@ MAX_MARKS = 1024
 
 
 def command_fault(command: pb.Command) -> str | None:
-    """What cannot be in it, for people; None: nothing."""
+    """Fault of a command, for people; None: it has none."""
     return METADATA.fault(command) or _first(_too_long(command))
 
 
 def compression_fault(logs: Iterable[pb.Log]) -> str | None:
-    """A log whose batches this program cannot compress as it should, and perhaps not read."""
+    """Name a log whose batches this program cannot compress as it should, and perhaps not read."""
     unknown = (log for log in logs if log.compression and log.compression not in COMPRESSIONS)
     return _first(f"Log.compression of {log.name!r} is {log.compression[:40]!r}" for log in unknown)
 

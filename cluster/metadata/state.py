@@ -39,7 +39,7 @@ MAX_NODES = 7
 MAX_LOGS = 10_000
 MAX_PARTITIONS_PER_LOG = 1024
 MAX_PARTITIONS = 20_000
-"""In the cluster. Each is a Raft group on several nodes (some 20 KiB of memory) and 30 bytes of each checkpoint."""
+"""Limit for the cluster. Each is a Raft group on several nodes (some 20 KiB of memory), 30 bytes of each checkpoint."""
 
 MAX_RETENTION = 2**62
 """Milliseconds or bytes; keeps sums with clocks and sizes inside 64 bits."""
@@ -62,7 +62,7 @@ class MetadataState:
     remembered: OrderedDict[bytes, tuple[Refusal | None, str]] = field(default_factory=OrderedDict)
     access: AccessState = field(default_factory=AccessState)
     cluster_id: int = 0
-    """Of this cluster, for ever: drawn with the first node that is registered. 0: none is yet."""
+    """Identity of this cluster, for ever: drawn with the first node that is registered. 0: none is yet."""
 
     def execute(self, command: pb.Command) -> CommandResult:
         if command.request_id in self.remembered:

@@ -1,4 +1,4 @@
-"""What the metadata group knows, as frozen values. Safe to keep: a change makes new ones."""
+"""Values of the metadata group, frozen. Safe to keep: a change makes new ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ INTERNAL_PREFIX = "$"
 
 UNCOMPRESSED = "none"
 COMPRESSIONS = (UNCOMPRESSED, "gzip", "zstd")
-"""How a log's record batches may be compressed."""
+"""Ways in which a log's record batches may be compressed."""
 
 Code = Literal[
     "invalid-argument",
@@ -76,12 +76,12 @@ class LogRecord:
 
 
 ADMIN_ROLE = "admin"
-"""Who has it may do everything."""
+"""A user with this role may do everything."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScramKeys:
-    """What is kept of a password, for one hash function (RFC 5802)."""
+    """Keys and parameters kept of a password, for one hash function (RFC 5802)."""
 
     iterations: int
     salt: bytes
@@ -99,7 +99,8 @@ class UserRecord:
 
 @dataclass(frozen=True, slots=True, order=True)
 class GrantRecord:
-    """`principal`: a name, `role:` and a name, or `*`. `prefix`: all resources whose names begin so."""
+    """Grant of an operation. `principal`: a name, `role:` and a name, or `*`. `prefix`: all resources whose names begin
+    so."""
 
     principal: str
     allow: bool
@@ -111,14 +112,14 @@ class GrantRecord:
 
 @dataclass(frozen=True, slots=True)
 class Ok:
-    """Done. `log`: as it is now, for commands on a log (None after a deletion)."""
+    """The command was done. `log`: as it is now, for commands on a log (None after a deletion)."""
 
     log: LogRecord | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Not done (`unknown`: perhaps done); the message says why and what to do."""
+    """The command was not done (`unknown`: perhaps done); the message says why and what to do."""
 
     code: Code
     message: str
@@ -129,7 +130,7 @@ class Refusal:
 
 
 class CommandRefused(Exception):
-    """Inside the state machine: leaves a command; becomes `Refusal`."""
+    """Raised inside the state machine to leave a command; becomes `Refusal`."""
 
     def __init__(self, code: Code, message: str) -> None:
         super().__init__(message)

@@ -1,6 +1,6 @@
 """Reading the metadata of this node: what it has applied, which may be behind what the leader has.
 
-The rule: a view never says more than was committed. Whoever acts on it must bear that another node already knows better
+The rule: a view never says more than was committed. A caller must bear that another node already knows better
 (a deleted log, another partition): the answers of those asked say so, and asking again later helps.
 """
 
@@ -46,15 +46,15 @@ class MetadataView:
         return (pair for pair in self._by_group().values() if node in pair[1].replicas)
 
     def was_deleted(self, group: int) -> bool:
-        """The group was allocated once and is gone: what a node still has of it can be erased. False for ids this node
-        has not heard of yet."""
+        """True if the group was allocated once and is gone: what a node still has of it can be erased. False for ids
+        this node has not heard of yet."""
         return 0 < group < self._machine.state.next_group and group not in self._by_group()
 
     # -- nodes
 
     @property
     def cluster_id(self) -> str | None:
-        """For people and clients. None: none was drawn yet, and no log made, save in older data."""
+        """Identity of the cluster, for people and clients. None: none drawn yet, and no log made but in older data."""
         drawn = self._machine.state.cluster_id
         return f"{drawn:016x}" if drawn else None
 
@@ -63,12 +63,12 @@ class MetadataView:
         return MappingProxyType(self._machine.state.nodes)
 
     def incarnation(self, node: int) -> int:
-        """Of the data directory that the cluster knows the node by; 0 if it is not registered."""
+        """Incarnation of the data directory that the cluster knows the node by; 0 if it is not registered."""
         record = self._machine.state.nodes.get(node)
         return 0 if record is None else record.incarnation
 
     def start(self, node: int) -> KnownStart:
-        """The latest of that directory that was registered."""
+        """Latest start of a node's directory that was registered."""
         record = self._machine.state.nodes.get(node)
         return NEVER_STARTED if record is None else record.start
 
@@ -93,12 +93,12 @@ class MetadataView:
 
     @property
     def grants(self) -> Mapping[GrantRecord, None]:
-        """As a set that keeps its order."""
+        """Grants, as a set that keeps its order."""
         return self._machine.state.access.grants
 
     @property
     def access_secret(self) -> bytes:
-        """Of the cluster; empty before its first user."""
+        """Secret of the cluster; empty before its first user."""
         return self._machine.state.access.secret
 
     @property

@@ -1,4 +1,4 @@
-"""What a node plugs into the network between nodes, and what it gets back.
+"""Interfaces that a node gives to the network between nodes, and those that it gets back.
 
 The problem: a gateway node appends to and reads from partitions that other nodes lead, in the very words in which it
 serves its own. Those words (`Appended`, `Failed`, `Earliest` ...) are the node's; this package lies below the node.
@@ -41,7 +41,7 @@ class PlacedBatch(Protocol):
     def __len__(self) -> int: ...
     def __bytes__(self) -> bytes: ...
     def check_content(self) -> None:
-        """Raises ValueError: it is not what was sealed."""
+        """Raise ValueError if it is not what was sealed."""
         ...
 
     def open(self) -> object:
@@ -52,7 +52,7 @@ class PlacedBatch(Protocol):
     def within(
         self, max_events: int, max_bytes: int, *, whole: bool, at_least_one: bool
     ) -> tuple[PlacedBatch | None, int]:
-        """As much of it as the limits allow, and its bytes; `whole`: it is not cut."""
+        """The part of the batch that the limits allow, and its bytes; `whole`: the batch is not cut."""
         ...
 
 
@@ -110,11 +110,11 @@ class AdminHost(Protocol):
         ...
 
     async def confirm(self) -> int:
-        """As leader of the metadata group: up to where a reader must have applied it; raises `NotLeader`."""
+        """Return the index up to which a reader must have applied the metadata, as leader; raises `NotLeader`."""
         ...
 
     def replica_states(self, groups: Sequence[int]) -> Sequence[ReplicaState]:
-        """Of the replicas of this node; none named: of those that are catching up or do not vote."""
+        """States of the named replicas of this node; none named: of those that are catching up or do not vote."""
         ...
 
 
@@ -163,7 +163,7 @@ class PartitionTypes(Protocol):
 
 
 class NotLeaderHere(NotLeader):
-    """The asked node does not lead the group, and did nothing. `leader`: who does, as far as it knows."""
+    """The asked node does not lead the group, and did nothing. `leader`: the node that does, as far as it knows."""
 
 
 class GroupUnknown(LookupError):
@@ -176,7 +176,7 @@ class GroupUnknown(LookupError):
 
 
 class Unavailable(ConnectionError):
-    """No answer from the node. `sent`: the request may have been carried out; else it certainly was not."""
+    """The node did not answer. `sent`: the request may have been carried out; else it certainly was not."""
 
     def __init__(self, detail: str, *, sent: bool) -> None:
         super().__init__(detail)
@@ -242,11 +242,11 @@ class PeerClient(Protocol):
         ...
 
     async def replicas(self, groups: Sequence[int]) -> Sequence[ReplicaState]:
-        """How the node's replicas are; raises Unavailable."""
+        """Ask for the states of the node's replicas; raises Unavailable."""
         ...
 
     async def callers(self, known: AbstractSet[int]) -> Callers:
-        """Which of the known nodes the node lets in, and which not; raises Unavailable."""
+        """Ask which of the known nodes the node lets in, and which not; raises Unavailable."""
         ...
 
     async def fetch(self, request: FetchRequest) -> FetchReply:

@@ -1,4 +1,4 @@
-"""Who may talk to this node.
+"""Admission of peers: which nodes may talk to this node.
 
 The rule: nothing of a foreign cluster, a misdirected connection, another protocol version, another list of members, or
 a node whose data are not those it was registered with is ever handled; the refusal says whose fault it is, what to
@@ -11,9 +11,9 @@ each side says which one it expects of the other. A copy of a directory has the 
 by the count and marks of its starts (`cluster/boot_counters.py`), and refused in the same way.
 
 The cluster can take a new incarnation for an old one only by a decision of its majority. Of *two* nodes that majority
-is the very pair: so while an operator has the remaining node let the other one in, that node goes by his word before it
-is decided (`admitted`). It is the one that remembers, and part of every majority; the other one comes without a vote
-(`cluster/raft/elections/vote_recovery.py`).
+is the very pair: so while an operator has the remaining node let the other one in, that node goes by the operator's
+word before it is decided (`admitted`). It is the one that remembers, and part of every majority; the other one comes
+without a vote (`cluster/raft/elections/vote_recovery.py`).
 """
 
 from __future__ import annotations
@@ -55,51 +55,51 @@ def _not_new() -> bool:
 
 @dataclass
 class Who:
-    """This node, as it presents itself, and as it judges others."""
+    """The node, as it presents itself, and as it judges others."""
 
     cluster: str
     node: int
     known: frozenset[int]
-    """Its peers."""
+    """Ids of its peers."""
     incarnation: int = 0
-    """0: without a directory, in tests. Such a node is not compared."""
+    """Incarnation of its data directory. 0: it has none, in tests, and is not compared."""
     members: tuple[int, ...] = ()
     registered: Callable[[int], int] = _unknown
-    """The incarnation that the cluster has of a node; 0 if it is not registered, as far as is known here."""
+    """Returns the incarnation that the cluster has of a node; 0 if it is not registered, as far as is known here."""
     is_new: Callable[[], bool] = _not_new
-    """This node has no memory of the cluster at all."""
+    """True while this node has no memory of the cluster at all."""
     start: DirectoryStart = field(default_factory=DirectoryStart)
-    """Of the directory, by this process. Set before anything is said."""
+    """Start of the directory by this process. Set before anything is said."""
     registered_start: Callable[[int], KnownStart] = nothing_registered
     memory: StartMemory = field(default_factory=ProcessMemory)
     strangers: dict[int, int] = field(default_factory=dict)
-    """By node: the incarnation that was refused last, and is not let in yet: see `stranger`."""
+    """Incarnation that was refused last and is not let in yet, by node: see `stranger`."""
     admitted: dict[int, int] = field(default_factory=dict)
-    """By node: the incarnation to go by while it is being decided on."""
+    """Incarnation to go by while it is being decided on, by node."""
     copies: dict[int, int] = field(default_factory=dict)
-    """Nodes that came with a copy of their data, and were not let in since: the incarnation of those."""
+    """Incarnation of a copy that a node came with, by node, while that node was not let in since."""
     tls: PeerTls | None = None
-    """How callers prove that they are the node that they say they are; None: they do not."""
+    """Certificates by which callers prove which node they are; None: they prove nothing."""
     refusals: Refusals = field(default_factory=Refusals)
 
     def __post_init__(self) -> None:
         self.starts = Starts(self.memory, lambda node: self.registered(node), lambda node: self.registered_start(node))
 
     def is_node(self, context: Any, hello: Hello | None) -> bool:
-        """The call comes from the node that it says; asked before anything that the caller says is looked at."""
+        """True if the call comes from the node that it says; asked before anything else of the caller is looked at."""
         return self.tls is None or (hello is not None and self.tls.is_node(context, hello.node))
 
     def told(self, context: Any, hello: Hello | None, reason: str) -> str:
-        """What the caller hears of the reason for which it is not let in, once that is in the log."""
+        """Log the reason for which a caller is not let in, and return the part of it that the caller hears."""
         proven = self.tls is not None and self.is_node(context, hello)
         return self.refusals.told(reason, caller_at(context.peer()), proven=proven)
 
     def not_a_node(self, context: Any, hello: Hello | None) -> str:
-        """What the caller of a call hears where `is_node` refuses it."""
+        """Return what the caller hears where `is_node` refuses it."""
         return f"{NOT_A_NODE}: {self.told(context, hello, self.mismatch(context, hello))}"
 
     def mismatch(self, context: Any, hello: Hello | None) -> str:
-        """Why `is_node` refuses the caller."""
+        """Reason why `is_node` refuses the caller."""
         said = "nothing" if hello is None else f"that it is node {hello.node}"
         shown = self.tls.shown(context) if self.tls is not None else "none"
         return f"the caller says {said}, and its certificate names {shown}: it is not that node's of this cluster"
@@ -141,24 +141,24 @@ class Who:
         return self.starts.fault(hello.node, hello.incarnation, start_of(hello))
 
     def refused_copy(self, hello: Hello, reason: str) -> str | None:
-        """In what the caller's data are a copy, if that is why it was refused: then all else that it says is right, the
-        64 drawn bits of its incarnation as well. None: it was not, and is not told."""
+        """Say in what the caller's data are a copy, if that is why it was refused; else None, and the caller is not
+        told. If it is, all else that the caller says is right, the 64 drawn bits of its incarnation as well."""
         fault = self.copy_fault(hello)
         return fault if fault is not None and reason == _copied(hello.node, fault) else None
 
     def has_to_wait(self, hello: Hello) -> str | None:
-        """Why the caller has to wait, although it may belong here; None: it has not."""
+        """Reason why the caller has to wait, although it may belong here; None: it has not."""
         return STILL_HEARD.format(node=hello.node) if self.starts.is_beside(hello.node, start_of(hello)) else None
 
     def stranger(self, node: int) -> int | None:
-        """The incarnation that an operator may let in: refused here, and other than what the cluster knows. What was
-        let in meanwhile, by whomever, is no answer to who asks for the next one."""
+        """Incarnation that an operator may let in: refused here, and other than the one that the cluster knows. An
+        incarnation that was let in meanwhile is no answer to an operator that asks for the next one."""
         incarnation = self.strangers.get(node, 0)
         return incarnation if self.is_stranger(node, incarnation) else None
 
     def is_refused(self, node: int) -> bool:
-        """It came with other data than the cluster knows, or with a copy of those that the cluster knows still, and
-        nobody was let in here as that node since."""
+        """True if the node came with other data than the cluster knows, or with a copy of those that the cluster knows
+        still, and was not let in here since."""
         if self.stranger(node) is not None:
             return True
         return node in self.copies and not self.is_stranger(node, self.copies[node])

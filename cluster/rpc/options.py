@@ -33,20 +33,20 @@ MAX_HELLO_BYTES = 64 * 1024
 """The largest message of a stream whose dialler is not let in yet."""
 
 UNREAD_BYTES = 8 * MIB
-"""Of a stream, come and not asked for yet: beyond it the sender waits."""
+"""Unread bytes of a stream: beyond it the sender waits."""
 
 WRITE_BUFFER_BYTES = MIB
-"""Of a stream, beyond what the system has taken: who writes more waits."""
+"""Unsent bytes of a stream, beyond what the system has taken: beyond it a writer waits."""
 
 HEARD_PERIOD_S = 0.1
-"""Who listens to a stream says so often that something came, if anything did."""
+"""A stream's listener says so often that something came, if anything did."""
 
 NO_ANSWER_S = 1.2
 """A stream whose listener said nothing for so long leads nowhere. A node that nobody hears knows it by nothing else
 (`streams/contact.py`), and its clients wait as long."""
 
 MAX_CONNECTIONS = 5_000
-"""On the whole port, of nodes and of strangers: each may hold some hundred KiB."""
+"""Limit for the whole port, of nodes and of strangers: each may hold some hundred KiB."""
 
 FRAME_TARGET_BYTES = 4 * MIB
 """A frame is cut here (it holds at least one message). Larger ones gain nothing and keep heartbeats waiting."""
@@ -70,7 +70,7 @@ CUT_OFF_S = 0.2
 shorter (an election, a link that flaps) they wait out where they are."""
 
 FIRST_TOUCH_S = 3.0
-"""What a node that starts allows for the first contact, on top: its peers may be starting, too."""
+"""Time that a node allows for the first contact after its start, on top: its peers may be starting, too."""
 
 BESIDE_S = 10.0
 """A process that speaks on so long after another one of its node has come is no leftover in some buffer: there are two.
@@ -80,13 +80,13 @@ TICK_S = 0.1
 """Period of the liveness check. A tick that comes late (this process stood still) moves all deadlines by as much."""
 
 HINT_PERIOD_S = 1.0
-"""All leader hints are repeated so often: a node that lost one knows better after a second."""
+"""Period of all leader hints: a node that lost one knows better after a second."""
 
 MAX_HINTS = 200_000
 """Groups remembered: ten thousand logs of twenty partitions; about 30 MB. Beyond it new groups are not remembered."""
 
 HELLO_TIMEOUT_S = 2.0
-"""From the start of a stream to its Hello, and from Hello to welcome. Strangers are not waited for."""
+"""Time from the start of a stream to its Hello, and from Hello to welcome. Strangers are not waited for."""
 
 BACKOFF_MIN_S = 0.05
 BACKOFF_MAX_S = 0.5
@@ -123,7 +123,7 @@ STREAM_IDLE_S = 60.0
 INFO_TIMEOUT_S = 2.0
 
 FETCH_TIMEOUT_S = 5.0
-"""A piece of a snapshot. Who asks asks for less when that was not enough."""
+"""A piece of a snapshot. A caller asks for less when that was not enough."""
 
 OPEN_PRODUCER_TIMEOUT_S = 4.0
 """A round of replication, or until a leader that lost its office says that it does not know."""
@@ -132,7 +132,7 @@ GROUP_TIMEOUT_S = 4.0
 """The same, of a question on behalf of a consumer group."""
 
 MAX_PRODUCERS_PER_REPLY = 10_000
-"""All that a partition knows; some 40 bytes each."""
+"""Producers in one reply at most: all that a partition knows; some 40 bytes each."""
 
 MAX_CALLS = 20_000
 """Open calls on the whole port: some thousand readers per gateway; a stranger cannot take more."""

@@ -1,12 +1,12 @@
-"""Mutual TLS between nodes: who has no certificate of a node of this cluster is nobody to this port.
+"""Mutual TLS between nodes: this port refuses a caller without the certificate of a node of this cluster.
 
-Problem: whoever reaches a node's port could send Raft messages in another node's name, append, read, or learn from a
+Problem: a stranger at a node's port could send Raft messages in another node's name, append, read, or learn from a
 refusal what to say next.
 Rules never broken: with certificates configured both sides show one of the cluster's authority, or the connection never
 comes to a call. A certificate is a node's by a name that no client's has (`holdfast://CLUSTER/node/ID`), and it is that
-node's only: it must agree with what the caller says of itself, and with whom the caller dialled. Who does not agree is
-told one sentence, the same for everybody, with a reference to this node's log (`refusals`). New connections get what
-lies in the files.
+node's only: it must agree with what the caller says of itself, and with the node that was dialled. A caller that does
+not agree is told one sentence, the same for everybody, with a reference to this node's log (`refusals`). New
+connections get what lies in the files.
 A configuration is given to gRPC only when the files have changed: it puts a new one in the place of one that a thread
 beside it may be about to use for another connection, and then crashes the process (1.85: 8 clients that connect in a
 loop, within seconds).
@@ -30,7 +30,7 @@ from cluster.watched_files import WatchedFiles
 log = logging.getLogger("holdfast.rpc")
 
 NOT_A_NODE = "refused"
-"""All that a stranger learns, besides a reference to the log."""
+"""The text that a stranger gets, besides a reference to the log."""
 
 SCHEME = "holdfast://"
 
@@ -55,7 +55,7 @@ class Pems:
     cert: bytes
     key: bytes
     listener: ssl.SSLContext
-    """The same, for streams."""
+    """Contexts of the same files, for streams."""
     dialler: ssl.SSLContext
 
 
@@ -66,7 +66,7 @@ def uris_of(transport: Any) -> list[bytes]:
 
 
 class PeerTls:
-    """Of one node. Raises CertificateFault when it is made with files that cannot be read."""
+    """TLS of one node towards its peers. Raises CertificateFault when it is made with files that cannot be read."""
 
     def __init__(self, cluster: str, ca_file: str, cert_file: str, key_file: str) -> None:
         self._cluster = cluster
@@ -76,7 +76,7 @@ class PeerTls:
 
     @property
     def version(self) -> object:
-        """Another one once there are new files."""
+        """Changes when there are new files."""
         self._renew()
         return self._pems
 
@@ -85,7 +85,7 @@ class PeerTls:
         served, lock = self._pems, threading.Lock()
 
         def renewed() -> Any:
-            """Asked by gRPC for each connection, in threads of its own."""
+            """New configuration, or None; gRPC asks for each connection, in threads of its own."""
             nonlocal served
             with lock:
                 self._renew()
@@ -105,12 +105,12 @@ class PeerTls:
         return grpc.aio.secure_channel(address, credentials, options=[*options.channel_options(), name])
 
     def listener_context(self) -> ssl.SSLContext:
-        """For a stream that somebody has dialled."""
+        """Context for a stream that a peer has dialled."""
         self._renew()
         return self._pems.listener
 
     def dialler_context(self) -> ssl.SSLContext:
-        """For a stream to the node of `host_of`."""
+        """Context for a stream to the node of `host_of`."""
         self._renew()
         return self._pems.dialler
 
@@ -118,7 +118,7 @@ class PeerTls:
         return node_host(self._cluster, node)
 
     def is_node(self, context: Any, node: int) -> bool:
-        """The certificate that a call came with is that node's."""
+        """True if the certificate that a call came with is that node's."""
         names = context.auth_context().get("peer_uri", ())
         return node_uri(self._cluster, node).encode() in names
 

@@ -1,6 +1,6 @@
-"""What a refused caller is told, and what stands in this node's log.
+"""Refusals: the text that a refused caller gets, and the lines in this node's log.
 
-Problem: whoever operates a node that is refused needs the whole reason; a stranger learns from it the protocol's
+Problem: the operator of a node that is refused needs the whole reason; a stranger learns from it the protocol's
 version, the cluster's name and the nodes' ids, and so what to say next.
 Rules never broken: all is told only to a caller whose certificate is the node's that it says it is. Everybody else
 hears one sentence with a reference, whatever the reason, and this node's log has the reason under that reference. It is
@@ -19,7 +19,7 @@ from collections.abc import Callable
 log = logging.getLogger("holdfast.rpc")
 
 WHY = "the log of the node that was dialled says why, under "
-"""What a stranger hears, with a reference behind it."""
+"""Text that a stranger gets; a reference follows it."""
 
 TOO_MANY = "(too many are refused now; the next attempt has one)"
 
@@ -35,7 +35,7 @@ REASON_CHARACTERS = 1000
 
 
 class Refusals:
-    """Of one node."""
+    """Refusals of one node, with the references that it gave out."""
 
     def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
         self._now_s = now_s
@@ -44,7 +44,7 @@ class Refusals:
         self._lines = 0
 
     def told(self, reason: str, peer: str, *, proven: bool = False) -> str:
-        """What the caller at `peer` is to be told; `proven`: it is a node of this cluster, by its certificate."""
+        """Return the text for the caller at `peer`; `proven`: it is a node of this cluster, by its certificate."""
         reason = reason[:REASON_CHARACTERS]
         reference = self._references.get(reason) or self._noted(reason, peer)
         return reason if proven else f"{WHY}{reference}"

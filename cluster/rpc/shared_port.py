@@ -3,7 +3,7 @@
 The problem: streams are no gRPC calls (`streams/connection.py` says why), and a second port for them would be one more
 address of each node to configure, to open in firewalls, and to forget in a cut. gRPC takes no connection that somebody
 else has accepted.
-The rules: whoever begins with `GREETING` gets it back, and then it is a stream, under TLS where nodes have
+The rules: a connection that begins with `GREETING` gets it back, and then it is a stream, under TLS where nodes have
 certificates, and before anything else is said. All other connections are handed on, byte by byte, to gRPC, which
 listens for this process alone and does its own TLS. Their number is bounded; one that says nothing is closed. So are
 the TLS handshakes of streams, which take the event loop a millisecond each: one that fails keeps its place for a while.
@@ -31,20 +31,20 @@ from cluster.rpc.streams.errors import StreamLost
 log = logging.getLogger("holdfast.rpc")
 
 GREETING = b"holdfast stream\n"
-"""No TLS record and no HTTP/2 begins so."""
+"""First bytes of a stream: no TLS record and no HTTP/2 begins so."""
 
 BACKLOG = 1024
-"""Of the listening socket."""
+"""Backlog of the listening socket."""
 
 
 def host_and_port(address: str) -> tuple[str | None, int]:
-    """Of `host:port`, `[address]:port`; the host is None for all."""
+    """Split `host:port` or `[address]:port`; the host is None for all."""
     host, _, port = address.rpartition(":")
     return host.strip("[]") or None, int(port)
 
 
 async def dial(address: str, node: int, tls: PeerTls | None) -> MessageConnection:
-    """A connection for a stream to the node. Raises OSError, StreamLost."""
+    """Open a connection for a stream to the node. Raises OSError, StreamLost."""
     loop = asyncio.get_running_loop()
     host, port = host_and_port(address)
     transport, greeted = await loop.create_connection(lambda: _Greeted(loop), host or "localhost", port)
@@ -71,7 +71,7 @@ async def dial(address: str, node: int, tls: PeerTls | None) -> MessageConnectio
 
 
 class _Greeted(asyncio.Protocol):
-    """The dialler's, until the greeting has come back."""
+    """Protocol of the dialler, until the greeting has come back."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.answer: asyncio.Future[None] = loop.create_future()
@@ -90,30 +90,30 @@ class _Greeted(asyncio.Protocol):
     def _fail(self, reason: str) -> None:
         if not self.answer.done():
             self.answer.set_exception(StreamLost(reason))
-            self.answer.exception()  # who dialled may have gone
+            self.answer.exception()  # the dialler may have gone
 
 
 HANDSHAKES, FAILED_HANDSHAKE_S = 4, 0.2
 """TLS handshakes of one host under way; and how long one that failed counts as one of them: 20 in a second."""
 ALL_HANDSHAKES = 32
-"""The same, of all hosts."""
+"""Limit of TLS handshakes under way for all hosts together."""
 
 STUCK_S = 10.0
-"""Who takes nothing of an answer for so long is not waited for."""
+"""A peer that takes nothing of an answer for so long is not waited for."""
 
 LINGER_S = 2.0
-"""What gRPC has said last has so long to be taken."""
+"""Time for the last bytes of gRPC to be taken."""
 
 LINE_S = 1.0
-"""Of the log, about connections that are not taken: one in so long."""
+"""Period of lines in the log about connections that are not taken."""
 
 
 class SharedPort:
-    """`serve(connection, peer)` for each stream."""
+    """The port for streams and gRPC calls. `serve(connection, peer)` is called for each stream."""
 
     def __init__(self, *, serve: Callable[[MessageConnection, str], Awaitable[None]], tls: PeerTls | None) -> None:
         self.grpc_address = f"unix-abstract:holdfast-{secrets.token_hex(16)}"
-        """Where gRPC is to listen."""
+        """Address that gRPC is to listen on."""
         self._serve = serve
         self._tls = tls
         self._numbers = itertools.count(1)
@@ -127,21 +127,21 @@ class SharedPort:
         self._said_s = float("-inf")
 
     async def listen(self, bind: str) -> int:
-        """The port. Raises OSError."""
+        """Listen, and return the port. Raises OSError."""
         host, port = host_and_port(bind)
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(lambda: _Arrival(self), host, port, backlog=BACKLOG)
         return int(self._server.sockets[0].getsockname()[1])
 
     def stop_listening(self) -> None:
-        """Nobody comes in any more."""
+        """Accept no more connections."""
         self._is_over = True
         if self._server is not None:
             self._server.close()
             self._server = None
 
     async def close(self) -> None:
-        """The same, and who is in has `STOP_GRACE_S` to leave."""
+        """Accept no more connections, and give those that are open `STOP_GRACE_S` to leave."""
         self.stop_listening()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=options.STOP_GRACE_S)
@@ -153,14 +153,15 @@ class SharedPort:
 
     @property
     def connections(self) -> int:
-        """That came in and have not ended."""
+        """Number of connections that came in and have not ended."""
         return len(self._here)
 
     # -- for connections that come in
 
     def came(self, caller: Caller) -> None:
-        """Where there are too many, the host with most strangers loses its oldest: a flood pushes out itself. A stream
-        that was let in is no stranger's; of calls gRPC alone knows that, but hosts of such streams come last."""
+        """Take a connection in. Where there are too many, the host with most strangers loses its oldest: a flood pushes
+        out itself. A stream that was let in is no stranger's; of calls gRPC alone knows that, but hosts of such streams
+        come last."""
         self._here[caller] = None
         self._strangers.setdefault(caller.host, {})[caller] = None
         if len(self._here) > options.MAX_CONNECTIONS:
@@ -172,7 +173,7 @@ class SharedPort:
             self._say(oldest.name, f"its host has most of {options.MAX_CONNECTIONS} connections")
 
     def left(self, caller: Caller) -> None:
-        """It may be said more than once."""
+        """Forget a connection. May be called more than once."""
         self._here.pop(caller, None)
         self._no_stranger(caller)
         of_host = self._of_nodes.get(caller.host, {})
@@ -187,7 +188,7 @@ class SharedPort:
             self._strangers.pop(caller.host, None)
 
     def _let_in(self, caller: Caller) -> None:
-        """A node has a stream."""
+        """Note that a connection is a node's stream."""
         self._no_stranger(caller)
         self._of_nodes.setdefault(caller.host, {})[caller] = None
 
@@ -195,7 +196,7 @@ class SharedPort:
         self._begin(caller, self._stream(caller))
 
     def is_call(self, caller: Caller, said: bytearray) -> None:
-        """`said`: what came, to which there may come more before it is taken over."""
+        """Treat the connection as a gRPC call. `said`: what came; more may come before it is taken over."""
         self._begin(caller, self._hand_on(caller, said))
 
     def _begin(self, caller: Caller, work: Any) -> None:
@@ -228,7 +229,7 @@ class SharedPort:
             self.left(caller)
 
     async def _encrypt(self, caller: Caller, connection: MessageConnection, tls: PeerTls) -> None:
-        """Raises OSError."""
+        """Put the connection under TLS. Raises OSError."""
         loop, host = asyncio.get_running_loop(), caller.host
         of_host = self._handshakes.get(host, 0)
         if of_host >= HANDSHAKES or sum(self._handshakes.values()) >= ALL_HANDSHAKES:
@@ -259,7 +260,7 @@ class SharedPort:
             log.warning("a connection of %s is not taken: %s", peer, why)
 
     async def _hand_on(self, caller: Caller, said: bytearray) -> None:
-        """To gRPC, which sees the caller's address as the name of the connection's other end."""
+        """Hand the connection to gRPC, which sees the caller's address as the name of the connection's other end."""
         transport = caller.transport
         if transport.is_closing():
             return
@@ -286,12 +287,12 @@ class SharedPort:
 
 
 def caller_at(peer: str) -> str:
-    """The address of whom gRPC, or a stream, calls `peer`."""
+    """The address of the caller that gRPC, or a stream, calls `peer`."""
     return peer.removeprefix("unix-abstract:").partition("~")[0]
 
 
 class _Half(asyncio.Protocol):
-    """Of a connection that is handed on: what comes here goes there."""
+    """Half of a connection that is handed on: it passes its bytes to the other half."""
 
     def __init__(self, other: Any, gone: Callable[[], None] = lambda: None) -> None:
         self._other = other
@@ -306,7 +307,7 @@ class _Half(asyncio.Protocol):
         return False  # gRPC closes none by halves
 
     def pause_writing(self) -> None:
-        """While the other end is not read, nobody would see that it has ended."""
+        """Stop reading the other end, and abort it after a while: nothing would notice that an unread end has ended."""
         with contextlib.suppress(RuntimeError):  # it is closing
             self._other.pause_reading()
         self._stuck = self._loop.call_later(STUCK_S, self._other.abort)
@@ -326,7 +327,7 @@ class _Half(asyncio.Protocol):
 
 
 class Caller:
-    """Somebody who came. What it is called is asked once: of a connection that has ended nobody can tell."""
+    """A connection that came in. Its addresses are read once: those of an ended connection cannot be read."""
 
     __slots__ = ("host", "name", "transport")
 
@@ -338,16 +339,16 @@ class Caller:
         self.transport = transport
         address = ip_address(peer[0].partition("%")[0])
         self.host = str(address)
-        """As far as anybody has one alone: of IPv6 everybody has a network."""
+        """Address that a host has for itself alone: of IPv6 everybody has a network."""
         self.name = f"ipv4:{peer[0]}:{peer[1]}"
-        """As gRPC would write it."""
+        """Address as gRPC would write it."""
         if address.version == 6:
             self.host = str(IPv6Network((address, 64), strict=False))
             self.name = f"ipv6:[{peer[0]}]:{peer[1]}"
 
 
 class _Arrival(asyncio.Protocol):
-    """Of a connection that has not said yet what it is."""
+    """Connection that has not said yet what it is."""
 
     def __init__(self, port: SharedPort) -> None:
         self._port = port

@@ -1,7 +1,7 @@
-"""Which start of each peer's data directory this node has heard of last, and processes that came beside one.
+"""Memory of the latest start of each peer's data directory, and of processes that came beside one.
 
-The rule: what is remembered is on this node's disk before the peer is let in (`remember` of whoever composes the node),
-so that it outlives this process; `cluster/boot_counters.py` says what it is compared for.
+The rule: what is remembered is on this node's disk before the peer is let in (`remember`, given by the owner of the
+network), so that it outlives this process; `cluster/boot_counters.py` says what it is compared for.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from cluster.rpc.rpc_pb2 import Hello
 
 class StartMemory(Protocol):
     def latest(self, node: int, incarnation: int) -> KnownStart:
-        """Of that directory, as far as it was heard of here."""
+        """Latest start of that directory that this node has heard of."""
 
     async def remember(self, node: int, incarnation: int, start: KnownStart) -> None:
-        """`latest` tells it at once; it is on disk when this returns."""
+        """Remember a start: `latest` tells it at once; it is on disk when this returns."""
 
 
 class ProcessMemory:
-    """For a network without a disk."""
+    """Start memory of a network without a disk."""
 
     def __init__(self) -> None:
         self._starts: dict[tuple[int, int], KnownStart] = {}
@@ -57,7 +57,7 @@ class Starts:
         self._beside: dict[int, set[int]] = {}  # by node: marks of processes that came while another one spoke on
 
     def fault(self, node: int, incarnation: int, start: DirectoryStart) -> str | None:
-        """Why this is not the latest start of the directory; None: it may be."""
+        """Reason why this is not the latest start of the directory; None: it may be."""
         if not start.boot or not incarnation:
             return None
         if self._beside.get(node, set()) & set(start.marks):
@@ -73,7 +73,8 @@ class Starts:
     # -- two processes at once
 
     def is_beside(self, node: int, start: DirectoryStart) -> bool:
-        """Another process of the node still speaks: an earlier one whose end was not noticed yet, or the original."""
+        """True if another process of the node still speaks: an earlier one whose end was not noticed yet, or the
+        original."""
         heard = self._heard.get(node, NEVER_STARTED)
         return bool(heard.boot and start.boot) and heard != start.known
 

@@ -1,6 +1,5 @@
-"""What the integers of calls between nodes may be, beside those of Raft (`cluster/raft/replication/wire_ranges.py`,
-which says why). A message outside of it is treated like bytes that are no message at all: the call fails, nothing else.
-"""
+"""Ranges of the integers in calls between nodes, beside those of Raft (`cluster/raft/replication/wire_ranges.py`, which
+says why). A message outside of them is treated like bytes that are no message at all: the call fails, nothing else."""
 
 from __future__ import annotations
 
@@ -23,9 +22,9 @@ from cluster.raft.replication.wire_ranges import (
 )
 
 TIME_MS: Range = (-(1 << 63), (1 << 63) - 1)
-"""Of events, and what readers look for: compared, never counted with."""
+"""Times of events, and times that readers look for: compared, never counted with."""
 WISHED: Range = TIME_MS
-"""By a client, for its producer: the partition answers what is out of range, with a reason."""
+"""A client's wish for its producer: the partition answers what is out of range, with a reason."""
 MARK: Range = (0, (1 << 32) - 1)
 PRODUCER: Range = (0, (1 << 63) - 1)
 NUMBER: Range = (0, (1 << 31) - 1)
@@ -115,11 +114,11 @@ RPC = RangeTable({**RAFT_RANGES, **RPC_RANGES})
 
 
 class OutOfRange(DecodeError):
-    """The bytes are a message, and what it says cannot be."""
+    """The bytes are a message, but hold a value that cannot be."""
 
 
 def parsed(kind: Any, data: bytes) -> Any:
-    """Raises DecodeError."""
+    """Parse and check a message. Raises DecodeError."""
     message = kind.FromString(data)
     fault = RPC.fault(message)
     if fault is not None:

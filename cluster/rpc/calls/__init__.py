@@ -1,4 +1,4 @@
 """Questions and bulk work between nodes: appends, reads and administration that a gateway passes on to a leader.
 
-Read `peer_client` (who asks) and `services` (who answers); `methods` names the calls. Raft messages never pass here.
+Read `peer_client` (asks) and `services` (answers); `methods` names the calls. Raft messages never pass here.
 """

@@ -7,7 +7,7 @@ retriable); the unanswered bytes are bounded (beyond: `overloaded`). Requests of
 since a message costs 50 us and a request 2. A batch goes as it is.
 
 Nothing overtakes a request that was refused for the moment, or whose outcome is unknown: the other node refuses all
-behind it on the stream, this side refuses what comes until all of them are answered, and only the next stream takes
+after it on the stream, this side refuses what comes until all of them are answered, and only the next stream takes
 requests again.
 """
 
@@ -37,7 +37,7 @@ TRANSIENT_KINDS = frozenset({"not_leader", "overloaded"})
 
 
 class StreamEnded(Exception):
-    """By the other node; says how."""
+    """The other node ended the stream; the text says how."""
 
 
 def charge(records: Sequence[bytes]) -> int:
@@ -46,7 +46,7 @@ def charge(records: Sequence[bytes]) -> int:
 
 
 def charge_of(batch_bytes: int) -> int:
-    """The same, of a batch, which stays in one piece."""
+    """Bytes that a batch counts as while it waits: it stays in one piece."""
     return batch_bytes + options.EVENT_OVERHEAD_BYTES
 
 
@@ -84,7 +84,7 @@ class AppendStream:
         self._woken.set()
 
     def _push(self, batch: SealedBatch, begins: tuple[int, int] | None) -> None:
-        """The records are not copied: the queue holds what the link holds."""
+        """Queue records without copying them: the queue holds what the link holds."""
         begins_for, timeout_ms = begins or (0, 0)
         request = pb.AppendRequest(id=self._last_id, begins_for=begins_for, timeout_ms=timeout_ms)
         head, content = batch.pieces()
@@ -116,7 +116,7 @@ class AppendStream:
             self._finish(reason)
 
     async def _write(self, reading: asyncio.Future[None]) -> None:
-        """Until the stream ends (raises its status) or nothing was asked for a while (returns)."""
+        """Write frames until the stream ends (raises its status) or nothing was asked for a while (returns)."""
         reading.add_done_callback(lambda _: self._woken.set())
         while True:
             while self._queue and not reading.done():
@@ -168,7 +168,7 @@ class AppendStream:
         return outcome
 
     def _retire(self) -> None:
-        """The next request goes over another stream."""
+        """Retire the stream: the next request goes over another one."""
         if not self.closed:
             self.closed = True
             if self.on_closed is not None:

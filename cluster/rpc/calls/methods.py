@@ -150,8 +150,8 @@ def handlers(
     callers: Handler,
     fetch: Handler,
 ) -> tuple[Any, ...]:
-    """For `server.add_generic_rpc_handlers`. Requests arrive as bytes: who may call is checked before they are parsed,
-    and what cannot be parsed is answered, where gRPC would log a traceback for each."""
+    """Handlers for `server.add_generic_rpc_handlers`. Requests arrive as bytes: a caller is checked before they are
+    parsed, and a request that cannot be parsed is answered, where gRPC would log a traceback for each."""
     return (
         grpc.method_handlers_generic_handler(
             PEERS,

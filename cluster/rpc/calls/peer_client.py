@@ -80,7 +80,7 @@ class GrpcPeerClient:
 
     @property
     def _metadata(self) -> tuple[tuple[str, bytes]]:
-        """What this node is may change while it runs: it is told anew with each call."""
+        """Hello of this node, made anew for each call, since it may change while the node runs."""
         return ((METADATA_KEY, self._hello().SerializeToString()),)
 
     def append(
@@ -184,12 +184,12 @@ class GrpcPeerClient:
         return int(reply.index)
 
     async def replicas(self, groups: Sequence[int]) -> list[pb.ReplicaState]:
-        """How the node's replicas are; raises Unavailable."""
+        """Ask for the states of the node's replicas; raises Unavailable."""
         reply = await self._ask(replicas_call, pb.ReplicasRequest(groups=groups), options.INFO_TIMEOUT_S)
         return list(reply.states)
 
     async def callers(self, known: AbstractSet[int]) -> Callers:
-        """Which of the known nodes the node lets in, and which not; raises Unavailable."""
+        """Ask which of the known nodes the node lets in, and which not; raises Unavailable."""
         reply = await self._ask(callers_call, pb.CallersRequest(), options.INFO_TIMEOUT_S)
         accepted, refused = (
             frozenset(node for node in named if node in known)  # however many it names
@@ -255,7 +255,7 @@ class GrpcPeerClient:
         return reply
 
     async def _connected(self, channel: Any, timeout_s: float) -> None:
-        """Before a question is put: only then is it certain that a failure to connect has sent nothing."""
+        """Connect before a question is put: only then is it certain that a failure to connect has sent nothing."""
         try:
             async with asyncio.timeout(min(timeout_s, options.HELLO_TIMEOUT_S)):
                 while (state := channel.get_state(try_to_connect=True)) is not grpc.ChannelConnectivity.READY:

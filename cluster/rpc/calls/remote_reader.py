@@ -25,7 +25,7 @@ from cluster.rpc.api import PartitionTypes, PlacedBatch
 from cluster.rpc.calls.methods import EOF, read_call
 
 OWNERSHIP_LOST = ("stolen", "lapsed", "revoked")
-"""What ends a reader in favour of another one."""
+"""Kinds of errors that end a reader in favour of another one."""
 
 FOR_GOOD = frozenset({grpc.StatusCode.UNKNOWN, grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNIMPLEMENTED})
 """Another reader at the same place would end so, too: what serves it there met a defect (that is what gRPC means by the
@@ -58,7 +58,7 @@ def encode_start(start: Any, types: PartitionTypes, group: int, window_bytes: in
 
 
 class NoReader:
-    """Failed from the start: `wake` is called once, soon."""
+    """Reader that failed from the start: `wake` is called once, soon."""
 
     resolved = False
     position = 0
@@ -92,7 +92,7 @@ class GrpcReader:
         self.error: Any = None
         self.resolved = False
         self._position = 0
-        self._passed_to = 0  # where the reader stands on the other node, behind all that is in the buffer
+        self._passed_to = 0  # where the reader stands on the other node, after all that is in the buffer
         self._wake = wake
         self._types = types
         self._window_bytes = window_bytes
@@ -211,7 +211,7 @@ class GrpcReader:
             self._wake()
 
     def _ended(self, code: grpc.StatusCode, details: str | None) -> None:
-        """The call is over, and the other node has not said why."""
+        """End the reader when the call is over, and the other node has not said why."""
         for_good = code in FOR_GOOD
         detail = f"node {self.node}: {code.name.lower()}: {details}"
         self._fail("defect" if for_good else "unavailable", detail, not for_good, None)
@@ -228,5 +228,5 @@ class GrpcReader:
 
 
 def charge_of(batch: PlacedBatch) -> int:
-    """What a batch takes of the window, on both sides."""
+    """Bytes of the window that a batch takes, on both sides."""
     return batch.size + options.EVENT_OVERHEAD_BYTES * len(batch)

@@ -1,6 +1,6 @@
-"""What a caller asks, read from the wire: each message judged before anything is done with it.
+"""Requests of callers, read from the wire: each message is checked before anything is done with it.
 
-The rule: a caller that sends what is no such message is told so by the status of its call, which ends with that.
+The rule: if the bytes are no such message, the call ends with a status that says so.
 """
 
 from __future__ import annotations

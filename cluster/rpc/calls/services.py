@@ -1,4 +1,4 @@
-"""What this node answers to its peers: adapters from the wire to the protocols of `api.py`, and nothing more.
+"""Services of this node for its peers: adapters from the wire to the protocols of `api.py`, and nothing more.
 
 The rules: a caller that does not belong is refused before its request is read; the memory a caller can take is bounded
 (unanswered appends stop the reading of its stream, a reader is never ahead of its window); a failure that has a type
@@ -173,7 +173,7 @@ class Services:
         return self._serve_fetch(caller, await parse_request(context, FetchRequest, data))
 
     async def _admit(self, context: Any) -> int:
-        """The node that calls."""
+        """Admit the caller, and return its node id."""
         hello = hello_in(context.invocation_metadata())
         if not self._who.is_node(context, hello):
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, self._who.not_a_node(context, hello))
@@ -188,7 +188,7 @@ class Services:
 
 
 class ReadSession:
-    """One remote reader of one partition."""
+    """Session of one remote reader of one partition."""
 
     def __init__(self, context: Any, window_bytes: int) -> None:
         self._context = context
@@ -226,7 +226,7 @@ class ReadSession:
                 failure = failure_field(error.kind, error.retriable, error.detail, error.leader)
                 await self._context.write(_encoded(pb.ReadReply(failure=failure)))
                 return
-            elif reader.position > self._told:  # all that came was aborted: who drains must know that it is behind it
+            elif reader.position > self._told:  # all that came was aborted: a draining reader has to know
                 reply = pb.ReadReply()
                 self._tell_position(reader, reply)
                 await self._context.write(_encoded(reply))

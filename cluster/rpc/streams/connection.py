@@ -1,4 +1,4 @@
-"""One TCP connection that carries the messages of a stream, each behind a head of its length and its kind.
+"""One TCP connection that carries the messages of a stream, each after a head of its length and its kind.
 
 The problem: with gRPC under the streams, an entry was copied into it and out of it, framed for HTTP/2 in the thread of
 the event loop, and woken for by two threads: of the work for events of 16 KiB, a quarter, and of what an idle cluster
@@ -6,8 +6,8 @@ costs, the larger part. Nothing of what it brings is used by a stream of which e
 The rules: a large message is read into its own memory, and written from where it is; what came before it is not held
 for it. A peer can make this node hold `max_bytes` for one message, which is little until it is let in, and beside it
 `UNREAD_BYTES` that nobody has asked for, each message counted with what an object takes: then nothing more is read, and
-the peer's writes wait. Of one that is not let in nothing is looked at behind its first message; of any, so many
-messages in a turn. Whoever is listening answers what comes with `HEARD`, a few times a second; who dialled knows by it
+the peer's writes wait. Of one that is not let in nothing is looked at after its first message; of any, so many
+messages in a turn. The listener answers what comes with `HEARD`, a few times a second; by it the dialler knows
 that the peer is there.
 Rejected: one connection for all calls between two nodes, with frames that take turns. That is HTTP/2 again.
 """
@@ -25,40 +25,41 @@ from cluster.rpc import options
 from cluster.rpc.streams.errors import StreamLost
 
 MESSAGE, HEARD, WELCOME, END = range(4)
-"""Kinds: the stream's own; and from who listens: that something came, that the dialler is let in, why it is over."""
+"""Kinds: the stream's own; and the listener's: that something came, that the dialler is let in, why it is over."""
 
 _HEAD = struct.Struct("<IB")
 HEAD_BYTES = _HEAD.size
 
 BUFFER_BYTES = 256 * 1024
-"""Of what is read at once; small messages are cut out of it."""
+"""Size of the read buffer; small messages are cut out of it."""
 STRANGERS_BUFFER_BYTES = 16 * 1024
-"""The same, before the dialler is let in."""
+"""Size of the read buffer before the dialler is let in."""
 LARGE_BYTES = 64 * 1024
-"""From here on a message gets memory of its own as soon as its head has come."""
+"""Size from which a message gets memory of its own as soon as its head has come."""
 OVERHEAD_BYTES = 128
-"""Of a message that waits, beside its bytes."""
+"""Memory of a message that waits, beside its bytes."""
 MESSAGES_A_TURN = 1000
-"""Half a millisecond of work, beside what whoever takes them does. A turn of an honest peer is a frame or a few, and
-some entries."""
+"""Limit of messages handed over in a turn: half a millisecond of work, beside that of their taker. A turn of an honest
+peer is a frame or a few, and some entries."""
 
 Buffer = bytes | bytearray
 
 _MAKER = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_ssize_t)
 _not_cleared = _MAKER(("PyByteArray_FromStringAndSize", ctypes.pythonapi))
-"""With None and a size: `bytearray(size)` with whatever is in that memory, for who fills all of it. To clear some MiB
-first is a twentieth of a follower's work."""
+"""Makes a `bytearray(size)` from None and a size, with whatever is in that memory: the caller must fill all of it. To
+clear some MiB first is a twentieth of a follower's work."""
 
 
 class MessageConnection(asyncio.BufferedProtocol):
-    """Either end. `write` is for one task, and so is what reads: `read`, and then `hand_over`; `put` is for any turn in
-    which that task does not write."""
+    """Either end of a connection. `write` is for one task, and so is what reads: `read`, and then `hand_over`; `put` is
+    for any turn in which that task does not write."""
 
     def __init__(self, *, answers: bool, on_let_in: Callable[[], None] = lambda: None) -> None:
         """`answers`: this side is the one that says `HEARD`."""
         self.max_bytes = options.MAX_HELLO_BYTES
         self.heard_s = asyncio.get_running_loop().time()
-        """When something came, or the system took what had been waiting for it: it has room when the peer reads."""
+        """Time when something came, or the system took what had been waiting for it: it has room when the peer reads.
+        """
         self._on_let_in = on_let_in
         self._is_stranger = answers
         self._loop = asyncio.get_running_loop()
@@ -83,7 +84,7 @@ class MessageConnection(asyncio.BufferedProtocol):
         self._room: asyncio.Future[None] | None = None
 
     def let_in(self) -> None:
-        """From here on the peer may send what it likes, and the largest message."""
+        """Let the peer in: from here on it may send what it likes, up to the largest message."""
         self._is_stranger = False
         self._on_let_in()
         self.max_bytes = options.MAX_MESSAGE_BYTES
@@ -94,7 +95,7 @@ class MessageConnection(asyncio.BufferedProtocol):
         self._begin, self._end = 0, len(kept)
         self._read_on()
 
-    # -- for whoever speaks and listens
+    # -- for the ends of a stream
 
     async def read(self) -> tuple[int, Buffer] | None:
         """The next message with its kind; None when the connection has ended."""
@@ -110,8 +111,8 @@ class MessageConnection(asyncio.BufferedProtocol):
         return kind, message
 
     async def hand_over(self, take: Callable[[Buffer], None]) -> None:
-        """From now on the stream's messages go to `take` in the turn of the loop in which they come: a task that reads
-        them has them a turn later, and the turn of a busy node is a millisecond. Returns when there will be no more."""
+        """Hand the stream's messages to `take` in the loop turn in which they come. A task that reads them has them a
+        turn later, and the turn of a busy node is a millisecond. Returns when there will be no more."""
         try:
             while True:
                 if not self._unread:  # or what comes would overtake what had come before
@@ -125,11 +126,11 @@ class MessageConnection(asyncio.BufferedProtocol):
 
     @property
     def has_room(self) -> bool:
-        """The transport takes more at once."""
+        """True if the transport takes more at once."""
         return self._room is None
 
     async def write(self, kind: int, *messages: Buffer) -> None:
-        """Returns when the transport has room for more. Raises StreamLost."""
+        """Send messages; returns when the transport has room for more. Raises StreamLost."""
         self.put(kind, *messages)
         if self._room is not None:
             await self._room
@@ -137,7 +138,7 @@ class MessageConnection(asyncio.BufferedProtocol):
                 raise StreamLost(self._lost)
 
     def put(self, kind: int, *messages: Buffer) -> None:
-        """Whether there is room or not. Raises StreamLost."""
+        """Send messages, whether there is room or not. Raises StreamLost."""
         if self._lost is not None or self.transport.is_closing():
             raise StreamLost(self._lost or "it is closed here")
         parts: list[Buffer] = []
@@ -160,12 +161,12 @@ class MessageConnection(asyncio.BufferedProtocol):
         return self._lost
 
     def abort(self) -> None:
-        """Without sending what waits."""
+        """Close the connection without sending what waits."""
         if self._transport is not None:
             self._transport.abort()
 
     async def wait_lost(self) -> None:
-        """Until the connection has ended. What comes meanwhile is dropped."""
+        """Wait until the connection has ended, and drop what comes meanwhile."""
         self._discards = True
         self._unread.clear()
         self._unread_bytes = 0
@@ -223,7 +224,7 @@ class MessageConnection(asyncio.BufferedProtocol):
     # -- inside
 
     def _cut(self) -> None:
-        """Messages out of the buffer; what is left of it has room behind it, or nothing is read."""
+        """Messages out of the buffer; what is left of it has room after it, or nothing is read."""
         left = MESSAGES_A_TURN
         while self._reads and self._end - self._begin >= HEAD_BYTES:
             left -= 1
@@ -277,7 +278,7 @@ class MessageConnection(asyncio.BufferedProtocol):
             self._transport.pause_reading()
 
     def _read_on(self) -> None:
-        """What is in the buffer, and then what comes, unless there is a reason not to."""
+        """Take what is in the buffer, then read on, unless there is a reason not to."""
         is_full = self._unread_bytes > (0 if self._is_stranger else options.UNREAD_BYTES)
         if self._reads or self._lost is not None or (is_full and not self._discards):
             return

@@ -1,14 +1,14 @@
-"""Whether this node is cut off: the nodes that it is not in touch with could lead everything without it.
+"""Contact with the peers: a node is cut off if those out of touch could lead everything without it.
 
 The problem: a node whose links stand still or swallow what it sends knows nothing of what the others do. While it
-waits for news, whoever came to it waits, too, although a new leader serves all who ask elsewhere.
+waits for news, its clients wait, too, although a new leader serves those of other nodes.
 
 The rule: a node is in touch with a peer while both streams stand and something was heard within `OUT_OF_TOUCH_S`. It is
 cut off when it has been out of touch for `CUT_OFF_S` with so many that they are a majority by themselves. Of two nodes
 neither ever is: the other one could do nothing alone, so waiting for it is all that there is.
 
 Rejected: leaving it to the groups. Elections tell a member that it does not lead, and not that somebody else may.
-Rejected: to ask who is *up*. A stream that stands still counts as up for `SILENCE_S`.
+Rejected: to ask which nodes are *up*. A stream that stands still counts as up for `SILENCE_S`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Contact:
         self.cut_off = False
 
     def begin(self, now_s: float) -> None:
-        """The streams are being dialled; nodes that start together need a moment."""
+        """Begin while the streams are being dialled; nodes that start together need a moment."""
         for peer in self._lost_s:
             self._lost_s[peer] = now_s + options.FIRST_TOUCH_S
 
@@ -41,13 +41,14 @@ class Contact:
         return 0.0 if since_s is None else max(0.0, now_s - since_s)
 
     def lost(self, peer: int, now_s: float) -> None:
-        """A stream between the two has ended."""
+        """Note that a stream to or from a peer has ended."""
         if self._lost_s[peer] is None:
             self._lost_s[peer] = now_s
             self._judge(now_s, changed=True)
 
     def look(self, in_touch: Callable[[int], bool], now_s: float, late_s: float = 0.0) -> None:
-        """`late_s`: this process stood still for so long, which proves nothing about the others."""
+        """Note which peers are in touch. `late_s`: this process stood still for so long, which proves nothing about the
+        others."""
         before = [since is None for since in self._lost_s.values()]
         for peer, since_s in self._lost_s.items():
             if in_touch(peer):

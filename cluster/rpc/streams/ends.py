@@ -1,4 +1,4 @@
-"""Both ends of a stream: a Hello, a welcome, messages one way, and an error at the end (`errors.py`)."""
+"""Ends of a stream: a Hello, a welcome, messages one way, and an error at the end (`errors.py`)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ListenerEnd:
         return self._peer
 
     def auth_context(self) -> dict[str, list[bytes]]:
-        """What the dialler's certificate says, under the name by which `PeerTls` finds it in calls, too."""
+        """URIs of the dialler's certificate, under the name by which `PeerTls` finds them in calls, too."""
         return {"peer_uri": uris_of(self._connection.transport)}
 
     async def read(self) -> Buffer | None:
@@ -87,7 +87,7 @@ class DiallerEnd:
         self._look_due_s = 0.0
 
     async def write(self, *messages: Buffer) -> None:
-        """Returns when there is room for more. Raises StreamError: the stream is over."""
+        """Send messages; returns when there is room for more. Raises StreamError: the stream is over."""
         if self._over.done():
             raise self._over.result()
         if self._connection is None:
@@ -104,7 +104,7 @@ class DiallerEnd:
 
     @property
     def has_room(self) -> bool:
-        """It is connected, and takes more at once."""
+        """True if the stream is connected and takes more at once."""
         return self._connection is not None and self._connection.has_room
 
     def put(self, *messages: Buffer) -> None:

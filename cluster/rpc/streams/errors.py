@@ -1,6 +1,6 @@
 """The ways in which a stream between two nodes ends.
 
-The rules: whoever hears of the end gets one of these errors, whichever side ended the stream. Its text is for
+The rules: a caller that hears of the end gets one of these errors, whichever side ended the stream. Its text is for
 operators: it says what happened, and whose fault it is where that is known. A `StreamEnd` carries the text to the
 dialler, with the number of its class.
 """

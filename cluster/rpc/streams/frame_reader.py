@@ -1,4 +1,4 @@
-"""What a stream brings, put together: a frame, and the entries that come beside its last message.
+"""Reader of a stream's frames, each with the entries that come beside its last message.
 
 The rules: entries come beside the last message of a frame or beside none, and no more of them than a frame could hold;
 nothing of a frame is told before all of it is there; an entry is `bytes` from here on. A connection reads a large
@@ -20,7 +20,7 @@ Received = tuple[Frame, list[IncomingMessage]]
 
 
 class FrameReader:
-    """Of one stream."""
+    """Reader of the frames of one stream."""
 
     def __init__(self) -> None:
         self._awaiting: Received | None = None  # entries beside its last message

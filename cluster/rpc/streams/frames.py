@@ -27,13 +27,13 @@ APPEND_REPLIES = 1
 
 
 class Encodable(Protocol):
-    """One that goes to several peers may have `element(tag)` and `beside`, as an `EncodedAppend` has."""
+    """A message; one that goes to several peers may have `element(tag)` and `beside`, as an `EncodedAppend` has."""
 
     def SerializeToString(self) -> bytes: ...
 
 
 def prefix(field: int, length: int) -> bytes:
-    """What stands before `length` bytes of a submessage in field number `field` (below 16)."""
+    """Bytes before a submessage of `length` bytes in field number `field` (below 16)."""
     return bytes((field << 3 | 2,)) + varint(length)
 
 
@@ -48,11 +48,11 @@ class Taken(NamedTuple):
     frame: bytes
     elements: int
     beside: Sequence[bytes] = ()
-    """What follows it on its way, piece by piece."""
+    """Entries that follow the frame, piece by piece."""
 
     @property
     def size(self) -> int:
-        """In bytes, of all that goes."""
+        """Bytes of the frame and of all that follows it."""
         return len(self.frame) + sum(map(len, self.beside))
 
 
@@ -89,7 +89,7 @@ class PartQueue:
         self.bytes += _size(self._parts[-1])
 
     def take(self, target_bytes: int, max_parts: int = 1 << 30, *, lead: bytes = b"") -> Taken:
-        """One frame of at least one element, cut before the one that would exceed the target, and behind one with
+        """Take one frame of at least one element, cut before the one that would exceed the target, and after one with
         something beside it. `lead`: encoded fields in front of them."""
         chosen: list[bytes | memoryview] = [lead] if lead else []
         size = count = 0

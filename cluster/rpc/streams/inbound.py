@@ -2,7 +2,7 @@
 
 The rules: nothing is delivered before a Hello that belongs here; a node has one inbound stream, the newest (an older
 one is a leftover of a connection that its dialler has given up), and one of another process only when the one before
-has ended (who comes while another process speaks on is a copy, beside the original); a stream that is silent for
+has ended (one that comes while another process speaks on is a copy, beside the original); a stream that is silent for
 `SILENCE_S` is ended, so a black hole is noticed on this side too, and so is a peer that was stopped with its sockets
 open. What cannot be read ends the stream and nothing else. What comes is delivered in the turn of the loop that read
 it.
@@ -74,10 +74,10 @@ class InboundLinks:
         self._on_hints = on_hints
         self._on_clock = on_clock
         self._streams: dict[int, InboundStream] = {}
-        self._beside: dict[tuple[int, KnownStart], Newcomer] = {}  # who came while another process of its node spoke
+        self._beside: dict[tuple[int, KnownStart], Newcomer] = {}  # came while another process of its node spoke
 
     def heard_s(self, node: int) -> float | None:
-        """When the node said something last; None while it has no stream."""
+        """Time at which the node was heard last; None while it has no stream."""
         stream = self._streams.get(node)
         return None if stream is None else stream.heard_s
 
@@ -98,16 +98,17 @@ class InboundLinks:
                 log.error("node %d: two processes speak at once; the one that came later works on a copy", node)
 
     def postpone(self, late_s: float, now_s: float) -> None:
-        """This process stood still: what peers said meanwhile is still in the sockets. Nobody was heard later than now:
-        what was read before this call has the time of after the standstill already, and put further, a process that has
-        ended would seem to speak on beside its successor, which would be called a copy for ever."""
+        """Take a standstill of this process into account, during which the peers' words stayed in the sockets. No peer
+        was heard later than now: words read before this call have the time of after the standstill already, and put
+        further, a process that has ended would seem to speak on beside its successor, which would be called a copy for
+        ever."""
         for stream in self._streams.values():
             stream.heard_s = min(stream.heard_s + late_s, now_s)
         for newcomer in self._beside.values():
             newcomer.since_s = min(newcomer.since_s + late_s, now_s)
 
     def end_strangers(self) -> None:
-        """The cluster has learned something: who is not the node that it knows is heard no longer."""
+        """End the streams of nodes that the cluster no longer knows as those that they say they are."""
         for stream in list(self._streams.values()):
             if self._who.is_stranger(stream.node, stream.incarnation):
                 self._retire(stream, f"node {stream.node} has other data than the cluster knows it by")
@@ -178,7 +179,7 @@ class InboundLinks:
             return
         try:
             self._tell(stream, *received)
-        except Exception as error:  # what to do about it is not the connection's business, whoever reads it
+        except Exception as error:  # what to do about it is not the connection's business
             log.exception("what node %d says led to a defect here: its stream is ended", stream.node)
             stream.end(StreamBroken(f"a defect of node {self._who.node}: {error!r}"))
 

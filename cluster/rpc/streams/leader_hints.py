@@ -1,10 +1,10 @@
-"""Who leads which group, for groups that this node does not host.
+"""Hints on the leaders of groups that this node does not host.
 
 The problem: a gateway must find a partition's leader without asking around. Every node tells on its peer streams what
 it knows of the groups it hosts: changes at once, everything each second. The rule: a hint of a lower term never
 replaces one of a higher term (frames of different nodes overtake each other), and "no leader" (0) never replaces a
-leader of the same term. A hint may still be stale; it only says whom to ask first. Rejected: asking the metadata group,
-which does not know leaders, and would be written to at each election.
+leader of the same term. A hint may still be stale; it only says which node to ask first. Rejected: asking the metadata
+group, which does not know leaders, and would be written to at each election.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class LeaderHintTable:
         self._on_change = on_change
 
     def set_own(self, group: int, term: int, leader: int | None) -> None:
-        """What the local replica of `group` says."""
+        """Take the leader that the local replica of `group` names."""
         self._own.add(group)
         self._known.setdefault(group, (-1, NOBODY))  # own groups are remembered beyond any limit
         if self._learn(group, term, leader or NOBODY):

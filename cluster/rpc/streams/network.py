@@ -1,4 +1,4 @@
-"""All that this node says to its peers and hears from them.
+"""Network of a node: everything that it says to its peers and hears from them.
 
 The problem: Raft wants to know which peers can be talked to, and at once when that changes; two one-way streams per
 peer (one dialled by each side) carry the messages. The rule: a peer is *up* while both streams stand, and each change
@@ -39,15 +39,15 @@ log = logging.getLogger("holdfast.rpc")
 
 
 def _ignore(_: object) -> None:
-    """Nobody wants to know."""
+    """No-op for a caller that does not listen."""
 
 
 def _nobody_waits() -> None:
-    """For news of who is in touch."""
+    """No-op for `on_contact`."""
 
 
 def _no_clock(_: int, __: int) -> None:
-    """Nobody compares."""
+    """No-op for `on_clock`."""
 
 
 def _no_group(_: int, request: FetchRequest) -> FetchReply:
@@ -56,7 +56,7 @@ def _no_group(_: int, request: FetchRequest) -> FetchReply:
 
 
 class _Peer:
-    """Both directions of one pair, folded into up and down."""
+    """State of both directions of one pair of nodes, folded into up and down."""
 
     def __init__(self, node: int, on_up: Callable[[int], None], on_down: Callable[[int], None]) -> None:
         self.node = node
@@ -75,8 +75,9 @@ class _Peer:
 
 
 class PeerNetwork:
-    """`peers` maps node ids to addresses; this node may be among them. Addresses are what *this* node dials: an address
-    map (proxies, other networks) is applied by the caller, and `set_address` changes one while running.
+    """Network between nodes. `peers` maps node ids to addresses; this node may be among them. Addresses are what *this*
+    node dials: an address map (proxies, other networks) is applied by the caller, and `set_address` changes one while
+    running.
 
     `on_messages(node, messages)`, `on_up(node)`, `on_down(node)` are called on the event loop; they queue and return.
     """
@@ -105,10 +106,10 @@ class PeerNetwork:
         dial: Callable[[int, str], Any] | None = None,
         tls: PeerTls | None = None,
     ) -> None:
-        """`who`: how this node presents itself and judges others; without it by cluster and ids alone. `on_hello`: a
-        peer was let in. `on_copy(why)`: a peer knows a later start of this node's data. `serve_fetch(node, request)`: a
-        piece of a snapshot for a peer. `on_contact`: see `Contact`. `tls`: how nodes prove that they are nodes; None:
-        they do not."""
+        """Set up streams and calls. `who`: how this node presents itself and judges others; without it by cluster and
+        ids alone. `on_hello`: a peer was let in. `on_copy(why)`: a peer knows a later start of this node's data.
+        `serve_fetch(node, request)`: a piece of a snapshot for a peer. `on_contact`: see `Contact`. `tls`: how nodes
+        prove that they are nodes; None: they do not."""
         self.self_id = self_id
         self._bind = bind
         self._addresses = {node: address for node, address in peers.items() if node != self_id}
@@ -167,7 +168,7 @@ class PeerNetwork:
         self.open_streams()
 
     def open_streams(self) -> None:
-        """Begin to dial the peers, and to watch who is silent."""
+        """Begin to dial the peers, and to watch for silent ones."""
         self._loop = loop = asyncio.get_running_loop()
         self._contact.begin(loop.time())
         self._tasks = [loop.create_task(link.run(), name=f"link-to-{node}") for node, link in self._links.items()]
@@ -191,14 +192,14 @@ class PeerNetwork:
     # -- Raft
 
     def send(self, node: NodeId, messages: Sequence[Encodable]) -> None:
-        """To the peer, now or when there is room; dropped when there is no stream to it."""
+        """Send to the peer, now or when there is room; dropped when there is no stream to it."""
         self._links[node].send(messages)
 
     def is_up(self, node: NodeId) -> bool:
         return node == self.self_id or (node in self._peers and self._peers[node].up)
 
     def waiting_bytes(self, node: NodeId) -> int:
-        """What was handed over for a peer and has not left."""
+        """Bytes that were handed over for a peer and have not left."""
         return self._links[node].backlog if node in self._links else 0
 
     def in_touch(self, node: NodeId) -> bool:
@@ -225,7 +226,7 @@ class PeerNetwork:
         return self.is_cut_off and len(self.out_of_touch) == len(self._peers)
 
     def set_address(self, node: NodeId, address: str) -> None:
-        """From the next connection on."""
+        """Change a peer's address, from the next connection on."""
         if node not in self._addresses:
             raise KeyError(f"node {node} is not a configured peer")
         self._addresses[node] = address
@@ -236,14 +237,14 @@ class PeerNetwork:
         return self._who.stranger(node)
 
     def callers(self) -> Callers:
-        """Whom this node lets in, and whom not."""
+        """Nodes that this one lets in, and those that it refuses."""
         accepted = {self.self_id, *(node for node, peer in self._peers.items() if peer.inbound)}
         return Callers(frozenset(accepted), frozenset(filter(self._who.is_refused, self._peers)))
 
     @contextlib.contextmanager
     def admitting(self, node: NodeId, incarnation: int) -> Iterator[None]:
-        """Until the block ends, `node` is the one that comes with this incarnation, whatever the cluster knows: only
-        for the other one of two nodes, see `identity`."""
+        """Let `node` in with this incarnation until the block ends, whatever the cluster knows: only for the other one
+        of two nodes, see `handshake`."""
         assert set(self._addresses) == {node}, (node, set(self._addresses))
         self._who.admitted[node] = incarnation
         self._inbound.end_strangers()
@@ -259,7 +260,7 @@ class PeerNetwork:
     # -- leaders
 
     def set_leader(self, group: int, term: int, leader: NodeId | None) -> None:
-        """What the replica on this node says; told to all peers with the next loop turn."""
+        """Tell all peers, with the next loop turn, which leader the replica on this node names."""
         self._hints.set_own(group, term, leader)
         if not self._hints_scheduled:
             self._hints_scheduled = True
@@ -270,7 +271,7 @@ class PeerNetwork:
         self._hints.forget(group)
 
     def leader_of(self, group: int) -> NodeId | None:
-        """Who leads, as far as heard; None also when that node is down."""
+        """Leader of a group, as far as heard; None also when that node is down."""
         leader = self._hints.leader_of(group)
         return leader if leader is not None and self.is_up(leader) else None
 
@@ -280,7 +281,7 @@ class PeerNetwork:
         return self._clients[node]
 
     def status(self) -> dict[int, dict[str, Any]]:
-        """For people: per peer its state, and why it is not up."""
+        """State of each peer, and why it is not up, for people."""
         return {
             node: {
                 "address": self._addresses[node],
@@ -326,7 +327,7 @@ class PeerNetwork:
         if loop is None:
             return
         if peer.up:
-            self._look()  # who comes now must not be sent away for a tick more
+            self._look()  # a node that comes now must not be sent away for a tick more
         else:
             self._contact.lost(node, loop.time())
             loop.call_later(options.CUT_OFF_S, self._look)  # or the next tick's look comes late by as much as a tick

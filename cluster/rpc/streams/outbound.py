@@ -38,9 +38,9 @@ def _no_data(_: str) -> None:
 
 
 class OutboundLink:
-    """`on_change(True)` when the peer has accepted a stream, `on_change(False)` when that stream has ended.
-    `on_copy(why)` when the peer refuses this node because its data are a copy. `dial(node, address)` gives a
-    `DiallerEnd`."""
+    """The stream to one peer. `on_change(True)` when the peer has accepted a stream, `on_change(False)` when that
+    stream has ended. `on_copy(why)` when the peer refuses this node because its data are a copy. `dial(node, address)`
+    gives a `DiallerEnd`."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class OutboundLink:
             await asyncio.sleep(backoff_s * self._jitter.uniform(0.5, 1.0))
 
     async def _session(self) -> tuple[bool, str]:
-        """One connection from dialling to its end: whether the peer accepted it, and why it ended."""
+        """Run one connection from dialling to its end; returns whether the peer accepted it, and why it ended."""
         stream = self._dial(self.node, self._address())
         accepted = False
         try:
@@ -142,7 +142,7 @@ class OutboundLink:
             stream.hang_up()
 
     async def _serve(self, stream: Any) -> str | None:
-        """While the stream stands. Returns why this side gave it up, or None when it has ended by itself."""
+        """Serve while the stream stands. Returns why this side gave it up, or None when it has ended by itself."""
         over: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
         self._stream, self._over = stream, over
         self._queue.clear()
