@@ -1,4 +1,4 @@
-"""What can go wrong on an AMQP connection, and whose fault it is.
+"""Errors on an AMQP connection, and whose fault they are.
 
 Two families, never mixed. An `Error` is *data*: the AMQP error (condition, description, info) that travels in
 close, end, detach and rejected, in either direction; a peer's misbehaviour is always reported as such data in
@@ -68,7 +68,7 @@ class UsageError(AmqpException):
 
 
 class MalformedMessage(AmqpException):
-    """These bytes are not an AMQP message (or value). The sender's fault; the same bytes will fail again."""
+    """The bytes are not an AMQP message (or value). The sender's fault; the same bytes will fail again."""
 
 
 class Unencodable(AmqpException):

@@ -1,4 +1,4 @@
-"""What an engine tells its owner: values in the order in which they happened.
+"""Events that an engine gives to its owner, in the order in which they happened.
 
 Hot events are batches (`Transfers`, `Settlements`): one object per link and per call of `Engine.events()`,
 never one per message. An event is a fact that has already happened; the engine has answered whatever AMQP
@@ -29,7 +29,7 @@ class ConnectionOpened:
 
 @dataclass(slots=True)
 class AuthenticationWork:
-    """Who the peer is takes a while to find out: run `work` in a thread, and give what it returns to
+    """Work that finds out who the peer is and takes a while: run `work` in a thread, and give its result to
     `Engine.authenticated`. Comes before ConnectionOpened."""
 
     work: Callable[[], object]
@@ -50,7 +50,7 @@ class SessionOpened:
 
 @dataclass(slots=True)
 class SessionClosed:
-    """Ended by the peer or by us; LinkDetached was emitted before for each of its links."""
+    """The session was ended by the peer or by us; LinkDetached was emitted before for each of its links."""
 
     session: Session
     error: Error | None
@@ -91,7 +91,7 @@ class Transfers:
     of them does.
 
     A name is 32 bytes at most; a transfer whose transactional state holds none that can be read costs its sender the
-    link (LinkDetached with amqp:invalid-field), and is released like those behind it. The first frame of a message
+    link (LinkDetached with amqp:invalid-field), and is released like those after it. The first frame of a message
     tells; a state that only later ones carry is not seen. What came before a message on a control link (its target is
     a Coordinator), on any link, is told before it; otherwise there is no order between links."""
 
@@ -104,9 +104,9 @@ class Transfers:
 
 @dataclass(slots=True)
 class Dropped:
-    """Messages under these transactions came and were not told: too large, beyond the credit, behind one that was, or
-    on a link that this side has closed. They were released; but not every client looks at that inside a transaction,
-    and none that sends settled is answered. A commit would promise more than there is, so the owner must not allow it.
+    """Messages under these transactions came and were dropped: too large, beyond the credit, after one that was, or on
+    a link that this side has closed. They were released; but not every client looks at that inside a transaction, and
+    none that sends settled is answered. A commit would promise more than there is, so the owner must not allow it.
     Comes before any discharge that was sent after them."""
 
     link: ReceiverLink
@@ -131,8 +131,7 @@ class Settlements:
 
 @dataclass(slots=True)
 class Credit:
-    """link.credit or link.drain changed by the peer. With link.drain True: send what is at hand, then
-    link.drained()."""
+    """The peer changed link.credit or link.drain. With link.drain True: send what is at hand, then link.drained()."""
 
     link: SenderLink
 

@@ -1,4 +1,4 @@
-"""Which partition a key belongs to: one function for the node and for every client that routes by itself.
+"""Partition of a key: one function for the node and for every client that routes by itself.
 
 Problem: a producer that keeps one link per partition and a producer that leaves the choice to the node must agree, or
 the events of one key end up in two partitions and lose their order.

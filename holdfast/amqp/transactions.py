@@ -1,11 +1,11 @@
-"""What is said on a control link: messages that declare and discharge transactions (AMQP 1.0, part 4).
+"""Messages on a control link: they declare and discharge transactions (AMQP 1.0, part 4).
 
-A transaction is named by whom the control link leads to, in a `Declared` state; the name then stands in the state of
+The coordinator names a transaction in a `Declared` state; the name then stands in the state of
 each transfer and disposition that belongs to it (`Transfers.transactions`, `Transactional`). Nothing here or below
-keeps book on transactions: whether a name is known, and what a discharge means, is the owner's to say.
+keeps book on transactions: the owner says if a name is known, and what a discharge means.
 
-The rule never broken: what is not plainly a declare or a discharge is neither. A message that cannot be read says that
-its sender is at fault, and a caller's own mistake is a UsageError; a guess might commit what should be rolled back.
+The rule never broken: a message that is not plainly a declare or a discharge is neither. One that cannot be read is its
+sender's fault, and a caller's own mistake is a UsageError; a guess might commit what should be rolled back.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _CODES: dict[Any, int] = {
 
 @dataclass(frozen=True, slots=True)
 class Declare:
-    """Begin a transaction. global_id: of the distributed transaction that it is to be part of; None: of none."""
+    """Begin a transaction. global_id: the distributed transaction that it is to be part of; None: none."""
 
     global_id: Any = None
 
@@ -62,7 +62,7 @@ def encode_discharge(txn_id: bytes, fail: bool) -> bytes:
 
 
 def decode_control(payload: bytes) -> Declare | Discharge:
-    """What a message on a control link says. Raises MalformedMessage, the sender's fault, for anything else."""
+    """Decode a message on a control link. Raises MalformedMessage, the sender's fault, for anything else."""
     body = decode_message(payload).body
     value = body.value if isinstance(body, Value) else None
     if not isinstance(value, Described):

@@ -1,4 +1,4 @@
-"""How many values some bytes hold, without making any of them.
+"""Count of the values in some bytes, without making any of them.
 
 The problem: 15 KB of empty lists are 15,000 Python objects, a megabyte and milliseconds, for each attach of a peer. So
 control frames are counted before they are decoded. The rule: the count ends at its limit, whatever the sizes in the
@@ -9,11 +9,11 @@ the decoder itself, which would make each value of each message dearer.
 from __future__ import annotations
 
 _FIXED = {0x4: 0, 0x5: 1, 0x6: 2, 0x7: 4, 0x8: 8, 0x9: 16}
-"""By the high half of the constructor: bytes of the value behind it."""
+"""Bytes of a value of fixed size, by the high half of its constructor."""
 
 
 def count_values(data: bytes, limit: int) -> int:
-    """At most `limit + 1`. Lists, maps and descriptors count as well as what is in them."""
+    """Count the values, to `limit + 1` at most. Lists, maps and descriptors count as well as their contents."""
     pos, end, count = 0, len(data), 0
     while pos < end and count <= limit:
         code = data[pos]
@@ -39,6 +39,6 @@ def count_values(data: bytes, limit: int) -> int:
 
 
 def _behind(data: bytes, pos: int, wide: bool) -> int:
-    """The place behind a value that says its size."""
+    """The position after a value that says its size."""
     width = 4 if wide else 1
     return pos + width + int.from_bytes(data[pos : pos + width], "big")

@@ -39,8 +39,8 @@ MAX_EMPTY_ELEMENTS = 1024
 the count."""
 
 MAX_ALIKE = 8
-"""UUIDs of one hash among the keys of a map. Python's hash of a UUID is its number modulo a prime, so whoever chooses
-them makes all alike, and a map of 8,000 took 8 s. Of honest ones hardly two are."""
+"""UUIDs of one hash among the keys of a map. Python's hash of a UUID is its number modulo a prime, so a peer that
+chooses them makes all alike, and a map of 8,000 took 8 s. Of honest ones hardly two are."""
 
 UUID_CODE = 0x98
 UUID_BYTES = 16
@@ -92,7 +92,7 @@ def _variable(wide: bool, make: Callable[[bytes], Any]) -> Decoder:
 
 
 def _extent(data: bytes, pos: int, end: int, wide: bool) -> tuple[int, int]:
-    """Where the contents of a value with a size prefix begin and end."""
+    """Return where the contents of a value with a size prefix begin and end."""
     start = pos + (4 if wide else 1)
     if start > end:
         raise MalformedMessage("size is cut off")
@@ -131,7 +131,7 @@ def _to_symbol(data: bytes) -> symbol:
 
 
 def _counted(data: bytes, pos: int, end: int, wide: bool) -> tuple[int, int, int]:
-    """(first element, end of the contents, count) of a list, map or array."""
+    """Return (first element, end of the contents, count) of a list, map or array."""
     start, after = _extent(data, pos, end, wide)
     first = start + (4 if wide else 1)
     if first > after:
@@ -156,12 +156,12 @@ def _list(wide: bool) -> Decoder:
 
 
 class Alike(dict[int, int]):
-    """How many UUIDs among the keys of a map have the same hash, by the hash."""
+    """Number of UUIDs with the same hash among the keys of a map, by the hash."""
 
     __slots__ = ()
 
     def add(self, data: bytes, pos: int) -> None:
-        """The UUID at `pos`. Raises MalformedMessage if there are too many like it."""
+        """Count the UUID at `pos`. Raises MalformedMessage if there are too many like it."""
         number = int.from_bytes(data[pos : pos + UUID_BYTES], "big") % hash_info.modulus
         self[number] = self.get(number, 0) + 1
         if self[number] > MAX_ALIKE:

@@ -67,7 +67,7 @@ SEND_CHUNK_BYTES = 256 * 1024
 """About what one data_to_send() returns: a few socket buffers, so a slow peer does not make us copy megabytes."""
 
 FIRST_BYTES = 1024
-"""A piece of what comes before the first frame; behind it there may be anything."""
+"""A piece of what comes before the first frame; after it there may be anything."""
 
 HANDSHAKE_TIMEOUT_S = 10.0
 """Time from the first tick() to the peer's open. Honest peers take milliseconds; others hold a socket for nothing."""
@@ -107,7 +107,7 @@ class Engine(EventPump):
             raise UsageError(f"role is {role!r}; it must be 'server' or 'client'")
         super().__init__(role, max_message_size, max_links)
         self.identity: Any = None
-        """Who the peer is according to SASL; None: it had no such layer."""
+        """Identity of the peer according to SASL; None: it had no such layer."""
         self._default_session: Session | None = None
         self._link_number = 0
         self._handshake_deadline_s: float | None = None
@@ -151,7 +151,7 @@ class Engine(EventPump):
 
     @property
     def remote_idle_timeout_s(self) -> float:
-        """0 = the peer tolerates any silence."""
+        """Time for which the peer tolerates silence; 0 = for ever."""
         transport = self._transport
         return 0.0 if transport is None else lib.pn_transport_get_remote_idle_timeout(transport) / 1000.0
 
@@ -174,7 +174,7 @@ class Engine(EventPump):
         lib.pn_connection_close(self._connection)
 
     def watch_for_batches(self, watching: bool) -> None:
-        """Whether Transfers are to tell which payloads came as Event Hubs' batches: it costs half a microsecond for
+        """Choose whether Transfers tell which payloads came as Event Hubs' batches: it costs half a microsecond for
         each KiB that comes. A server does until it is told not to."""
         self._scanner.watching = watching
         self._scanner.batches.clear()
@@ -273,12 +273,13 @@ class Engine(EventPump):
         return self._scanner.crowded
 
     def authenticated(self, result: object) -> None:
-        """What an AuthenticationWork came to. Events may follow, and there may be something to send."""
+        """Take the result of an AuthenticationWork. Events may follow, and there may be something to send."""
         if self._handshake is not None and self._handshake.work is not None and not self.closed:
             self._receive_all(self._receive_prelude(result, worked=True))
 
     def _receive_amqp(self, data: bytes, *, some: bool = False) -> int:
-        """How many of the bytes were taken: with `some` a bounded piece, else as many as go to proton in one way."""
+        """Receive and return how many bytes were taken: a bounded piece if `some`, else as many as go to proton in one
+        way."""
         header = 0
         if data and len(self._header) < 8 and not self.closed:
             header, data = len(data), self._receive_header(data)
@@ -333,7 +334,7 @@ class Engine(EventPump):
         self._pump()
 
     def events(self) -> list[Event]:
-        """What has happened since the last call."""
+        """Take the events since the last call."""
         events, self._events = self._events, []
         return events
 
@@ -346,7 +347,7 @@ class Engine(EventPump):
 
     @property
     def output_done(self) -> bool:
-        """Everything that will ever be sent has been taken: close the socket."""
+        """True if everything that will ever be sent has been taken: close the socket."""
         return self._output_ended and not self._last_words
 
     def data_to_send(self, limit: int = SEND_CHUNK_BYTES) -> bytes:
@@ -383,7 +384,7 @@ class Engine(EventPump):
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
     def _emptied(self, ended: bool) -> None:
-        """proton has nothing more to say for now (or for ever)."""
+        """Called when proton has nothing more to say for now (`ended`: for ever)."""
         self._output_ended = ended
         if self._held:  # what is left waits for the peer's session window
             self._held = sum(session._waiting_bytes() for session in self._sessions.values())
@@ -405,8 +406,8 @@ class Engine(EventPump):
         return max(deadline / 1000.0, now_s + MIN_TICK_S) if deadline else None
 
     def beat(self) -> None:
-        """An empty frame, which says that this side lives. `tick` sends those that the peer asked for; this one is for
-        who is looked at more often."""
+        """Send an empty frame, which says that this side lives. `tick` sends those that the peer asked for; this one is
+        for a peer that looks more often."""
         if self._connection is not None and self.opened and not self.closed and self._handshake is None:
             self._said = b"".join([*self._flush(), frame(0, b"")])
 
@@ -424,7 +425,8 @@ class Engine(EventPump):
         self.free_some(sys.maxsize)
 
     def free_some(self, most_links: int) -> bool:
-        """The same with the C objects of so many links at a time. Whether that was all; until then, call it again."""
+        """Release the C objects, those of at most so many links at a time. Returns True when all are released; until
+        then, call it again."""
         if self._connection is not None:
             self._finish(Error(CONNECTION_FORCED, "the engine was freed"))
             connection, transport, collector = self._connection, self._transport, self._collector

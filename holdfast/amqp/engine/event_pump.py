@@ -1,4 +1,4 @@
-"""From proton's queue of events to ours: the input half of an engine (engine.py is the other half).
+"""Translation of proton's events into ours: the input half of an engine (engine.py is the other half).
 
 Rules never broken:
 - the queue is emptied within each call that can fill it, so that events of one batch of input are never mixed with
@@ -77,7 +77,7 @@ PROTON_SAYS: Final = {
     "connection aborted": GONE,
     "local-idle-timeout expired": "nothing came from the peer for as long as its silence is borne",
 }
-"""Its words for people, and ours."""
+"""Texts of proton, and ours for people."""
 
 _UNREADABLE = f"malformed, or larger than {MAX_CONTROL_FRAME_BYTES} bytes or {MAX_CONTROL_VALUES} values"
 
@@ -86,7 +86,7 @@ _log = logging.getLogger("holdfast.amqp")
 
 @ffi.callback("void(pn_transport_t *, const char *)")
 def _on_log_line(transport: Any, line: Any) -> None:
-    """proton remarks on what peers do; left alone it writes to stderr, where any peer could fill the disk."""
+    """Log proton's remarks on what peers do; left alone it writes to stderr, where any peer could fill the disk."""
     _log.debug("proton: %s", text(line))
 
 
@@ -107,9 +107,9 @@ class EventPump(TransferPump):
         self.remote_desired_capabilities: tuple[str, ...] = ()
         self.remote_properties: Mapping[str, Any] = {}
         self.kept_bytes = 0
-        """What the peer makes this engine keep beyond the frames that said it (keeping.py)."""
+        """Bytes that the peer makes this engine keep beyond the frames that brought them (keeping.py)."""
         self.keep_limit = sys.maxsize
-        """How much that may be; the owner may change it at any time."""
+        """Limit of `kept_bytes`; the owner may change it at any time."""
         self._events: list[Event] = []
         self._links: dict[Any, Link] = {}
         self._sessions: dict[Any, Session] = {}
@@ -363,14 +363,14 @@ class EventPump(TransferPump):
         self._die(error, b"".join(words))
 
     def _flush(self) -> list[bytes]:
-        """All that is to be said now; taken."""
+        """Take everything that is to be sent now."""
         said, self._said = self._said, b""
         words = frames_of(self._transport, read_buffer.memory, read_buffer.view, READ_BUFFER_BYTES)
         self._spoke = self._spoke or bool(words)
         return [said, *words] if said else words
 
     def _attach_saying(self, link: Link, said: Mapping[int, bytes]) -> None:
-        """Opens a link whose attach says what proton cannot, encoded and by place; it is said at once, behind what was
+        """Opens a link whose attach says what proton cannot, encoded and by place; it is said at once, after what was
         to be said before it."""
         before = b"".join(self._flush())
         lib.pn_link_open(link._impl)

@@ -1,4 +1,4 @@
-"""What an engine leaves behind: proton's objects, released a few links at a time.
+"""Remains of an engine: proton's objects, released a few links at a time.
 
 The problem: proton takes some microseconds to free a link that is the first of its session, and searches all links of
 the session for any other; a connection freed as a whole takes that way, a tenth of a second for some thousand links, in
@@ -32,7 +32,7 @@ class Remains:
         lib.pn_connection_collect(connection, ffi.NULL)
 
     def release(self, most_links: int) -> bool:
-        """Whether that was all; until then, call it again."""
+        """Release at most so many links. Returns True when all is released; until then, call it again."""
         connection, references = self._connection, self._references
         while references:
             if most_links <= 0:

@@ -15,7 +15,7 @@ max_message_size; what comes without credit costs the peer its link; what comes 
 released, so that its sender knows it was not kept, but the message that was too large for the link is rejected, so
 that its sender does not repeat it; a message whose state names a transaction is never handed out as
 if it had none, nor released without a word to the owner: if the name cannot be read, the link is closed, and that
-message and those behind it are released; a transfer on a link on which we send ends the connection, since proton keeps
+message and those after it are released; a transfer on a link on which we send ends the connection, since proton keeps
 it for ever, and takes it for one of ours in its counts of credit.
 """
 
@@ -61,7 +61,7 @@ READ_BUFFER_BYTES = 64 * 1024
 """Messages up to this size leave proton in one call."""
 
 PART_BYTES = 64
-"""What a part of an unfinished message takes besides its bytes."""
+"""Memory of a part of an unfinished message besides its bytes."""
 
 _peek, _pop, _event_type = lib.pn_collector_peek, lib.pn_collector_pop, lib.pn_event_type
 _event_link, _event_delivery = lib.pn_event_link, lib.pn_event_delivery
@@ -80,7 +80,7 @@ def _too_large(limit: int) -> Error:
 
 
 Noted = dict[bytes, "list[Any] | None"]
-"""What the scanner found of states that proton drops: fields, by tag."""
+"""Fields of the states that proton drops, by tag, as the scanner found them."""
 
 
 def _transactions(deliveries: list[Any], noted: Noted) -> tuple[list[bytes | None], Error | None]:
@@ -103,8 +103,7 @@ def _transactions(deliveries: list[Any], noted: Noted) -> tuple[list[bytes | Non
 
 
 class _ReadBuffer(threading.local):
-    """Where proton copies bytes to before they become Python's. Per thread: foreign calls release the
-    interpreter lock."""
+    """Buffer for bytes from proton on their way to Python. Per thread: foreign calls release the interpreter lock."""
 
     def __init__(self) -> None:
         self.memory = ffi.new("char[]", READ_BUFFER_BYTES)
@@ -129,7 +128,7 @@ class TransferPump:
     _scanner: FrameScanner
 
     def _fail(self, error: Error, *, corrupt: bool = False) -> None:
-        """EventPump ends the connection."""
+        """End the connection: implemented by EventPump."""
         raise NotImplementedError
 
     def _on_deliveries(self, event: Any) -> None:
@@ -232,7 +231,7 @@ class TransferPump:
                 good = len(transactions)
                 self._drop(link, deliveries[good:], named or {})
                 del deliveries[good:], payloads[good:]
-        if link.in_order and count < queued:  # those behind it are taken later
+        if link.in_order and count < queued:  # those after it are taken later
             self._scanner.batches |= {place: tags} if tags else {}
             self._scanner.states |= {place: named} if named else {}
         if unfinished is not None and (tags or named):  # the rest of it comes later, and does not say it again
@@ -247,7 +246,7 @@ class TransferPump:
         return taken, error
 
     def _keep_notes(self, place: Place, tag: bytes, tags: set[bytes] | None, named: Noted | None) -> None:
-        """What the scanner noted of a message that has not come to its end."""
+        """Keep the scanner's notes on a message that has not come to its end."""
         if tags and tag in tags:
             self._scanner.batches[place] = {tag}
         if named and named.get(tag) is not None:
@@ -269,7 +268,7 @@ class TransferPump:
         return None
 
     def _parts_in(self, said: bytes) -> list[bytes]:
-        """Of a message, by what proton has of it."""
+        """Parts of a message, by the bytes that proton has of it."""
         parts = self._scanner.parts
         return [said] if parts is None else [parts.pop(number) for number in numbers_in(said)]
 
@@ -301,8 +300,8 @@ class TransferPump:
         return len(discarded)
 
     def _drop(self, link: ReceiverLink, deliveries: list[Any], noted: Noted, first: DeliveryState = RELEASED) -> None:
-        """Messages that are not kept, though the link has moved beyond them: their sender is told so, and the owner of
-        the transactions that they name."""
+        """Drop messages that are not kept, though the link has moved beyond them: their sender is told so, and the
+        owner of the transactions that they name."""
         named: dict[bytes, None] = {}
         for delivery in deliveries:
             readable, _ = _transactions([delivery], noted)
@@ -361,7 +360,7 @@ class TransferPump:
             self._violated(link, fault)
 
     def _note_outcome(self, link: SenderLink, number: int, delivery: Any, code: int) -> Error | None:
-        """Any outcome but accepted; what is wrong with it."""
+        """Note any outcome but accepted; returns what is wrong with it."""
         if not code and self._scanner.symbolic_disposition():
             _settle(delivery)
             told = "a disposition names a transaction under a symbol as descriptor: send the number 0x34"

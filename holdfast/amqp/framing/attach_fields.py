@@ -1,6 +1,6 @@
 """Fields of an attach of ours that proton cannot say, written into the frame it made.
 
-The problem: an attach has a field of desired capabilities, proton has none; and proton leaves everything behind the
+The problem: an attach has a field of desired capabilities, proton has none; and proton leaves everything after the
 initial delivery count out of an attach whose target is a coordinator, though a transaction's name and time-out travel
 in its properties. The rule never broken: every other byte that the peer reads is proton's; a frame is touched only if
 it is the attach of the link in question. Rejected: a filter over everything that leaves (a look at every frame for the
@@ -32,7 +32,7 @@ _DESCRIPTOR = bytes((0, 0x53, ATTACH_FRAME))
 
 
 def frames_of(transport: Any, memory: Any, view: Any, size: int) -> list[bytes]:
-    """All that proton has to say now; taken from it."""
+    """Take all frames that proton has to send now."""
     words: list[bytes] = []
     while (count := lib.pn_transport_peek(transport, memory, size)) > 0:
         words.append(view[:count])

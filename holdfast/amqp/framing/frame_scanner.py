@@ -74,7 +74,7 @@ PIECE_DELIVERIES = 4096
 an event of proton's, whether it has changed or not."""
 
 PIECE_STEP_BYTES = 32 * 1024
-"""So much is given to proton before its count of frames is looked at."""
+"""Bytes that proton gets before its count of frames is looked at."""
 
 SMALL_BYTES = 256
 """Less than this has a few frames, and is not looked into."""
@@ -85,7 +85,7 @@ _HOPS = 64
 _find_rare = re.compile(rb"S[\x10-\x13\x16-\x18]").finditer
 _find_rare_long = re.compile(rb"\x80(?=\x00{7}[\x10-\x13\x15-\x18])").finditer
 _find_disposition = re.compile(re.escape(DISPOSITION)).finditer
-"""Their descriptors, short and long; each search begins with a byte, and so costs a tenth of a microsecond a KiB."""
+"""Searches for descriptors, short and long; each begins with a byte, and so costs a tenth of a microsecond a KiB."""
 
 _EMPTY_FRAME = b"\x00\x00\x00\x08\x02\x00\x00\x00"
 
@@ -131,18 +131,18 @@ class FrameScanner:
         """Frames that are neither transfers nor dispositions have ended the last piece."""
         self._number = 0  # of the next payload that proton is not given
         self.parts: dict[int, bytes] | None = None
-        """Of the last push, if it was a run: the payloads in whose place proton has numbers (`parted_transfers.py`)."""
+        """Payloads of the last push, if it was a run, in whose place proton has numbers (`parted_transfers.py`)."""
         self.batches: dict[Place, set[bytes]] = {}
         self.transactional = False
         self.states: dict[Place, dict[bytes, list[Any] | None]] = {}
-        """Of the transfers pushed last, by tag: the fields of a transactional state that proton drops."""
+        """Fields of the transactional states that proton drops, by tag, of the transfers pushed last."""
         self._acquiring: set[Place] | None = None
         self._has_symbolic: bool | None = None  # a disposition of the last push; None: nobody has asked
         room = lib.pn_transport_capacity(transport)
         assert room == INPUT_BUFFER_BYTES, f"proton's input buffer is {room} bytes, not the pinned version's"
 
     def push(self, data: bytes, frames_most: int | None = None) -> int:
-        """Hands bytes of the AMQP layer (behind the protocol header) to proton. `frames_most`: when about so many
+        """Hands bytes of the AMQP layer (after the protocol header) to proton. `frames_most`: when about so many
         frames were taken, it ends. How many bytes were taken."""
         if self._pending > self._inside:
             self._give(self._rest())
@@ -158,8 +158,7 @@ class FrameScanner:
         return taken
 
     def _begin(self, data: bytes, tail: bytes | None = None) -> None:
-        """These are the bytes of the present push. `tail`: what the first frame had before them; None: what is left of
-        the push before."""
+        """Begin a push of these bytes. `tail`: what the first frame had before; None: the rest of the push before."""
         self._tail = self._rest() if tail is None else tail
         self._data = data
         self._unread = None
@@ -168,7 +167,8 @@ class FrameScanner:
         self.parts = None
 
     def _feed(self, data: bytes, frames_most: int | None, missing: int) -> int:
-        """`missing`: bytes of the frame that proton has the beginning of. How many were taken."""
+        """Feed bytes to proton, and return how many were taken. `missing`: bytes of the frame that proton has the
+        beginning of."""
         transport, size, taken = self._transport, len(data), 0
         portion = size if frames_most is None else PIECE_STEP_BYTES
         until = sys.maxsize if frames_most is None else lib.pn_transport_get_frames_input(transport) + frames_most
@@ -199,9 +199,9 @@ class FrameScanner:
         return taken
 
     def push_parted(self, data: bytes) -> int:
-        """Hands the transfers that `data` begins with to proton, without their payloads, which are then in `parts`, if
-        they are large on average. A frame that they end within is kept back. How many bytes were taken; 0: they are for
-        `push`."""
+        """Hand the transfers that `data` begins with to proton, without their payloads, which are then in `parts`, if
+        they are large on average. A frame that they end within is kept back. Returns how many bytes were taken; 0: they
+        are for `push`."""
         if not self._pending:
             return self._part(data, PartedFrames(), 0) if begins_large(data) else 0
         if self._inside:
@@ -231,7 +231,7 @@ class FrameScanner:
         return self._max_frame
 
     def _part(self, data: bytes, run: PartedFrames, at: int) -> int:
-        """The same from `at` on, where a frame begins; the run may have frames already."""
+        """Part the run from `at` on, where a frame begins; it may have frames already."""
         end = run.take(data, at, self._frame_limit(), (self._number + len(run.parts)) % NUMBERS)
         taken = len(data) if run.unfinished else end
         if not taken:
@@ -256,13 +256,13 @@ class FrameScanner:
 
     def _whole(self, data: bytes, at: int, missing: int) -> int:
         """Bytes up to the end of the present frame, if it is large, ends in the data and fits into proton's buffer: of
-        what is there behind a frame, proton moves every byte to the front. 0: there is nothing to gain."""
+        what is there after a frame, proton moves every byte to the front. 0: there is nothing to gain."""
         left = int.from_bytes(data[at : at + 4], "big") if not self._inside else 0 if at else missing
         is_large = LARGE_BYTES <= left + self._inside < self._size
         return left if is_large and left <= len(data) - at else 0
 
     def push_some(self, data: bytes) -> int:
-        """The same with a bounded piece of it; what is given next begins with the rest. How many bytes were taken."""
+        """Push a bounded piece of the data. Returns how many bytes were taken; the next call begins with the rest."""
         parted = self.push_parted(data)
         if parted:
             self.crowded = False
@@ -275,9 +275,9 @@ class FrameScanner:
         return taken
 
     def _cut(self, data: bytes) -> tuple[int, bool]:
-        """How much of the bytes to push at once: up to where more than PIECE_RARE_FRAMES frames would be that are
-        neither transfers nor dispositions, or the dispositions would name too many deliveries. And whether there are
-        few frames in it. A cut may lie within a frame."""
+        """Choose how many of the bytes to push at once: up to where more than PIECE_RARE_FRAMES frames would be that
+        are neither transfers nor dispositions, or the dispositions would name too many deliveries. Also return whether
+        it has few frames. A cut may lie within a frame."""
         size = len(data)
         if self._searched >= size:
             return size, False
@@ -346,7 +346,7 @@ class FrameScanner:
             noted[tag] = fields if noted.get(tag, fields) == fields else NAMELESS
 
     def clear(self) -> None:
-        """Nothing comes any more."""
+        """Forget everything: no more input comes."""
         self.parts = None
         self._data = self._tail = b""
         self._unread = None
@@ -357,15 +357,15 @@ class FrameScanner:
         self.states.pop(place, None)
 
     def acquires(self, place: Place) -> bool:
-        """Whether a flow of the last push, for the link at `place`, acquires in a transaction."""
+        """True if a flow of the last push, for the link at `place`, acquires in a transaction."""
         if self._acquiring is None:
             stream = self._tail + self._data
             self._acquiring = set(acquisitions(stream)) if ACQUISITION.encode() in stream else set()
         return place in self._acquiring
 
     def symbolic_disposition(self) -> bool:
-        """Whether a disposition of the last push has a transactional state that proton drops. Which deliveries it is
-        about, proton does not tell."""
+        """True if a disposition of the last push has a transactional state that proton drops. Proton does not tell
+        which deliveries it is about."""
         if self._has_symbolic is None:
             stream = self._tail + self._data
             self._has_symbolic = SYMBOLIC_STATE in stream and any(
@@ -383,7 +383,7 @@ class FrameScanner:
         return data[len(data) - pending :] if pending <= len(data) else (self._tail + data)[-pending:]
 
     def skipped(self) -> bool:
-        """Whether the last push, once looked at, has a begin or attach left that proton did not report."""
+        """True if the last push, once looked at, has a begin or attach left that proton did not report."""
         return self._unread is not None and any(frame.code != OPEN_FRAME for frame in self._unread)
 
     def next(self, code: int) -> ScannedFrame:

@@ -1,4 +1,4 @@
-"""What happens on a connection before AMQP proper: protocol headers and SASL.
+"""Handshake on a connection before AMQP proper: protocol headers and SASL.
 
 proton never sees these bytes. The proton package knows no mechanism beyond ANONYMOUS when built from source,
 answers a TLS or HTTP greeting with whatever layer it happens to contain, and quotes up to a kilobyte of the
@@ -6,7 +6,7 @@ peer's bytes into its error. Here the rule is: a peer that opens with anything b
 header that we do serve (AMQP 1.0 section 2.2) and is then disconnected; nothing else is ever said to it.
 
 Until a peer is authenticated nothing of AMQP proper is read: no session, no link, and at most `MAX_PRELUDE_BYTES` of
-anything. What mechanisms are, and how one takes its time, is in `sasl.py`.
+anything. Mechanisms, and how one takes its time, are in `sasl.py`.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ MAX_SASL_FRAME_BYTES = 8192
 """Tokens of an identity provider have a few KiB; the peer is not authenticated yet, so it gets no larger buffer."""
 
 MAX_PRELUDE_BYTES = 64 * 1024
-"""Of everything before the peer is authenticated: a dozen rounds of the longest exchange."""
+"""Limit of everything before the peer is authenticated: a dozen rounds of the longest exchange."""
 
 MAX_ROUNDS = 8
 """Messages of a client in one exchange. SCRAM takes two, a refused token two."""
@@ -65,7 +65,7 @@ TLS_HELLO = b"\x16\x03"
 _HTTP = (b"GET ", b"POST", b"HEAD", b"PUT ", b"OPTI", b"PRI ", b"HTTP", b"DELE", b"CONN")
 
 Mechanisms = Mapping[str, Mechanism] | Callable[[], Mapping[str, Mechanism]]
-"""What is offered, or how to find out when the peer asks."""
+"""Mechanisms that are offered, or a function that finds them when the peer asks."""
 
 
 def anonymous() -> ServerExchange:
@@ -73,7 +73,7 @@ def anonymous() -> ServerExchange:
 
 
 def stranger(head: bytes) -> str:
-    """What somebody seems to be who does not begin as AMQP 1.0 does, and what would help; for a log."""
+    """Guess what a peer is that does not begin as AMQP 1.0 does, and what would help; for a log."""
     if head.startswith(TLS_HELLO):
         return "a TLS hello on a port without TLS: connect without TLS, or to a TLS listener"
     if head.startswith(_HTTP):
@@ -101,14 +101,14 @@ class HandshakeError(Exception):
 
 
 class _Handshake:
-    """Collects bytes; `receive` returns the AMQP bytes behind the handshake once `done`."""
+    """Collects bytes; `receive` returns the AMQP bytes after the handshake once `done`."""
 
     def __init__(self) -> None:
         self.done = False
         self.identity: object = None
         self.output = bytearray()
         self.work: Callable[[], object] | None = None
-        """To be run in a thread; what it returns belongs to `worked`. Until then nothing is read."""
+        """Work to be run in a thread; its result belongs to `worked`. Until then nothing is read."""
         self._input = bytearray()
         self._heard = 0
 
@@ -118,7 +118,7 @@ class _Handshake:
         return self._go_on()
 
     def worked(self, result: object) -> bytes:
-        """What the work came to; returns, like `receive`, what follows the handshake."""
+        """Take the result of the work; returns, like `receive`, the bytes after the handshake."""
         self.work = None
         self._on_result(result)
         return self._go_on()
@@ -179,7 +179,7 @@ class _Handshake:
 
 
 class ServerHandshake(_Handshake):
-    """Accepts a SASL exchange and AMQP behind it; or AMQP alone where ANONYMOUS would do, unless SASL is `required`."""
+    """Accepts a SASL exchange and then AMQP; or AMQP alone where ANONYMOUS would do, unless SASL is `required`."""
 
     def __init__(self, mechanisms: Mechanisms, required: bool) -> None:
         super().__init__()

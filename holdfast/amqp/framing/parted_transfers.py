@@ -1,7 +1,7 @@
 """Transfers in two: the performative goes to proton, the payload goes past it.
 
-The problem: proton copies a payload into its input buffer, from there to the delivery, and from there to whoever takes
-it. Of a hundred bytes nobody notices; of events of 16 KiB it was a third of what a connection costs. The rules:
+The problem: proton copies a payload into its input buffer, from there to the delivery, and from there to the owner.
+Of a hundred bytes nobody notices; of events of 16 KiB it was a third of what a connection costs. The rules:
 
 - parted is a run of frames that are large on average, so that looking at each costs less than copying it;
 - in place of each payload proton has four bytes, its number. So it is proton, and proton alone, that says which payload
@@ -39,13 +39,13 @@ _NUMBER = Struct(">I")
 
 
 def payload_at(data: bytes, at: int, end: int) -> int:
-    """Where the payload of the transfer begins whose body begins at `at`, in a frame that ends at `end`; 0: it is no
+    """Find where the payload begins of the transfer whose body is at `at`, in a frame that ends at `end`; 0: it is no
     transfer, or written in a way that is left to proton."""
     return list_end(data, at + 3, end) if data[at : at + 3] == _TRANSFER else 0
 
 
 def list_end(data: bytes, at: int, end: int) -> int:
-    """Where the list ends whose constructor is at `at`; 0: there is none, or it goes on behind `end`."""
+    """Find where the list ends whose constructor is at `at`; 0: there is none, or it goes on after `end`."""
     code = data[at] if at + 3 <= end else 0
     if code == 0xC0:
         after = at + 2 + data[at + 1]
@@ -62,12 +62,12 @@ def _is_narrow(data: bytes, body: int) -> bool:
 
 
 def numbers_in(said: bytes) -> list[int]:
-    """What proton has of a message: the numbers of its payloads."""
+    """Numbers of a message's payloads, from the bytes that proton has of it."""
     return [number for (number,) in _NUMBER.iter_unpack(said)]
 
 
 def begins_large(data: bytes) -> bool:
-    """Whether bytes that begin with a frame may begin with a run."""
+    """True if bytes that begin with a frame may begin with a run."""
     at, end, frames, has_large = 0, len(data), 0, False
     while frames < FIRST_FRAMES and at + 4 <= end:
         size = max(int.from_bytes(data[at : at + 4], "big"), _HEAD_BYTES)
@@ -84,15 +84,15 @@ class PartedFrames:
 
     def __init__(self) -> None:
         self.said: list[bytes] = []
-        """What proton is given."""
+        """Bytes for proton."""
         self.parts: dict[int, bytes] = {}
-        """What it is not given, by number."""
+        """Payloads that proton does not get, by number."""
         self.unfinished = False
-        """It went up to a frame of which there was only a beginning."""
+        """True if the data ended within a frame."""
         self._bytes = self._frames = 0
 
     def take(self, data: bytes, at: int, max_frame: int, number: int) -> int:
-        """Takes frames from there on. Where the first one begins that it does not take. `number`: of the first
+        """Take frames from `at` on, and return where the first one begins that is not taken. `number`: of the first
         payload."""
         end, said, parts = len(data), self.said, self.parts
         self.unfinished = False

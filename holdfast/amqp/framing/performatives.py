@@ -24,11 +24,12 @@ MAX_CONTROL_FRAME_BYTES = 16 * 1024
 times their size for as long as the link lives."""
 
 MAX_CONTROL_VALUES = 1024
-"""And have some dozens of values, a filter's expression being one. Counted before any of them becomes an object."""
+"""Limit of the values in an open, begin or attach. They have some dozens, a filter's expression being one. Counted
+before any of them becomes an object."""
 
 MAX_STATE_VALUES = 128
-"""And transfers, dispositions and flows, where they are looked into, some twenty, with whatever an error tells. Of
-these there may be hundreds in a read."""
+"""Limit of the values in a transfer, disposition or flow that is looked into. They have some twenty, with the fields of
+an error. There may be hundreds of these in a read."""
 
 BATCH_FORMAT = 0x80013700
 """The message-format of a transfer whose data sections are messages themselves."""
@@ -39,7 +40,7 @@ ACQUISITION = "txn-id"
 NAMELESS: list[Any] = []
 """Fields of a state that names no transaction."""
 NAME_BYTES = 64
-"""So much of a transaction's name is looked at: one that is longer than a name may be still is."""
+"""Bytes of a transaction's name that are looked at: a name that is longer than allowed still is."""
 
 Place = tuple[int | None, int | None]
 """The channel and handle of a link, as the peer numbers them."""
@@ -63,7 +64,7 @@ class ScannedFrame(NamedTuple):
 
 
 def frames(stream: bytes) -> Iterator[tuple[int, int, int, int]]:
-    """(code, channel, where the body begins, where it ends) of each performative in a stream that begins with a
+    """Yield (code, channel, where the body begins, where it ends) of each performative in a stream that begins with a
     frame."""
     pos, end = 0, len(stream)
     while pos + 8 <= end:
@@ -92,8 +93,7 @@ def walk(stream: bytes) -> Iterator[ScannedFrame]:
 
 
 def batches(stream: bytes) -> Iterator[tuple[Place, bytes]]:
-    """(place, tag) of each transfer that states the format of batches. What is malformed is proton's to
-    refuse."""
+    """Yield (place, tag) of each transfer that states the format of batches. Proton refuses what is malformed."""
     for code, channel, body, after in frames(stream):
         if code != TRANSFER_FRAME:
             continue
@@ -111,7 +111,7 @@ def batches(stream: bytes) -> Iterator[tuple[Place, bytes]]:
 
 
 def states(stream: bytes) -> Iterator[tuple[Place, bytes, list[Any] | None]]:
-    """(place, tag, fields) of each message that begins; None for those without a transactional state that proton
+    """Yield (place, tag, fields) of each message that begins; None for those without a transactional state that proton
     drops. What is malformed is proton's to refuse; where it takes a wrong type for nothing, so it is here."""
     for code, channel, body, after in frames(stream):
         if code != TRANSFER_FRAME:
@@ -133,7 +133,7 @@ def states(stream: bytes) -> Iterator[tuple[Place, bytes, list[Any] | None]]:
 
 
 def _handle(said: Any) -> int:
-    """As proton reads it, which takes what is no uint for 0."""
+    """Read a handle as proton does, which takes any value but a uint for 0."""
     return int(said) if isinstance(said, uint) else 0
 
 
@@ -148,8 +148,8 @@ def _first_fields(stream: bytes, at: int, end: int) -> list[Any]:
 
 
 def _dropped(field: list[Any]) -> list[Any] | None:
-    """Of a field that may be absent, if it is a transactional state under its symbol: its fields as far as they are
-    needed, the transaction's id. They may be kept until a message ends."""
+    """Return the fields of a transactional state under its symbol, as far as they are needed: the transaction's id.
+    None: `field` is absent or another state. They may be kept until a message ends."""
     state = field[0] if field else None
     if not isinstance(state, Described) or state.descriptor != SYMBOLIC_STATE.decode():
         return None
@@ -158,7 +158,7 @@ def _dropped(field: list[Any]) -> list[Any] | None:
 
 
 def names_transaction(disposition: bytes) -> bool:
-    """Whether it has a transactional state that proton drops. One that is too large to be looked into may have."""
+    """True if the disposition has a transactional state that proton drops. One too large to be looked into may have."""
     fields = _few_fields(disposition)
     return SYMBOLIC_STATE in disposition if fields is None else _dropped(fields[4:5]) is not None
 
@@ -175,12 +175,12 @@ def acquisitions(stream: bytes) -> Iterator[Place]:
 
 
 def _few_fields(body: bytes) -> list[Any] | None:
-    """Of a performative that may have few values only. None if it has more, or is malformed or too large."""
+    """Fields of a performative that may have few values only. None if it has more, or is malformed or too large."""
     return None if count_values(body, MAX_STATE_VALUES) > MAX_STATE_VALUES else _fields(body)
 
 
 def _fields(body: bytes) -> list[Any] | None:
-    """Of a performative whose values are counted. None if it is malformed or too large."""
+    """Fields of a performative whose values are counted. None if it is malformed or too large."""
     if len(body) > MAX_CONTROL_FRAME_BYTES:
         return None
     try:

@@ -1,8 +1,8 @@
-"""What a SASL mechanism is to the engine: steps without IO, on either side.
+"""SASL mechanisms as the engine sees them: steps without IO, on either side.
 
 Problem: some mechanisms take several messages, and some take milliseconds of hashing or a look elsewhere, for which the
 loop of a thousand connections must not wait.
-Rule never broken: a step does no IO and no hashing; what would is handed out as `LoginLater`, and the owner of the
+Rule never broken: a step does no IO and no hashing; it hands such work out as `LoginLater`, and the owner of the
 engine runs it off the loop and brings the answer back (`Engine.authenticated`). Until then nothing that the peer sends
 is looked at. Rejected: coroutines inside the engine; it has neither loop nor clock.
 """
@@ -31,7 +31,7 @@ class LoginAccepted:
 
 @dataclass(frozen=True, slots=True)
 class LoginDenied:
-    """`why` is for the server's own log; the client hears the code only."""
+    """The login failed: `why` is for the server's own log; the client hears the code only."""
 
     why: str
     code: int = AUTH
@@ -39,7 +39,7 @@ class LoginDenied:
 
 @dataclass(frozen=True, slots=True)
 class LoginLater:
-    """Run `work` in a thread: it returns the answer."""
+    """The answer takes a while: run `work` in a thread, which returns it."""
 
     work: Callable[[], object]
 
@@ -104,4 +104,4 @@ class FixedLogin:
         raise ValueError(f"SASL {self.name} has one message, and the server asks for more")
 
     def succeeded(self, additional: bytes) -> None:
-        """There is nothing that the server could have proved."""
+        """Accept: with one message there is nothing that the server could have proved."""

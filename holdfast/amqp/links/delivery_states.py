@@ -30,20 +30,20 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """Not processed, certainly not kept: the sender may send it again."""
+    """The peer did not process or keep the delivery: the sender may send it again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """Invalid; sending it again unchanged is futile."""
+    """The delivery is invalid; sending it again unchanged is futile."""
 
     error: Error | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Modified:
-    """Not processed as sent. delivery_failed=True is our form of "outcome unknown": it may or may not have been
-    kept."""
+    """The peer did not process the delivery as sent. delivery_failed=True is our form of "outcome unknown": it may or
+    may not have been kept."""
 
     delivery_failed: bool = False
     undeliverable_here: bool = False
@@ -75,10 +75,9 @@ Outcome = Accepted | Released | Rejected | Modified | OtherState
 
 @dataclass(frozen=True, slots=True)
 class Transactional:
-    """What becomes of the delivery if the transaction commits. outcome: None in a state that only names the
-    transaction. settled: whether the peer has settled with it, which only a state that came can tell; False: the peer
-    still knows the delivery and may say something else of it, as it does when the transaction is aborted (see
-    Settlements)."""
+    """Outcome of the delivery if the transaction commits. outcome: None in a state that only names the transaction.
+    settled: True if the peer has settled with it, which only a state that came can tell; False: the peer still knows
+    the delivery and may say something else of it, as it does when the transaction is aborted (see Settlements)."""
 
     txn_id: bytes
     outcome: Outcome | None = None

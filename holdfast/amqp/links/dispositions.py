@@ -62,7 +62,7 @@ def write_data(data: Any, encoded: bytes) -> None:
 
 
 def _reencoded(data: Any) -> Any:
-    """What proton would send for the contents of a pn_data_t."""
+    """Value that proton would send for the contents of a pn_data_t."""
     lib.pn_data_rewind(data)
     size = lib.pn_data_encoded_size(data)
     buffer = ffi.new("char[]", max(size, 1))
@@ -87,7 +87,7 @@ def _read_map(data: Any) -> dict[str, Any]:
 
 
 def read_condition(condition: Any, *, trusted: bool) -> Error | None:
-    """What a pn_condition_t holds; its info map only from a trusted peer."""
+    """Error in a pn_condition_t; its info map only from a trusted peer."""
     if condition == ffi.NULL or not lib.pn_condition_is_set(condition):
         return None
     info = _read_map(lib.pn_condition_info(condition)) if trusted else {}

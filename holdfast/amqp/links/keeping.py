@@ -1,11 +1,11 @@
-"""What a peer makes an engine keep, in bytes: reckoned, not measured.
+"""Bytes that a peer makes an engine keep: reckoned, not measured.
 
 The problem: a message that is never finished, a link with long properties and a delivery that is never settled each
 stay for as long as the peer likes, and no count of links or credits bounds them together. The rule: whatever outlives
 the frame that brought it is added to one integer of the engine, and taken off where it goes; the owner says how high
 that may become (`keep_limit`). At the limit the link that asks for more is refused; a peer that goes on (refused links
 stay until it detaches them) is closed at BEYOND times the limit. Rejected: measuring the process; that tells what all
-peers hold, not who.
+peers hold, not which.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DELIVERY_BYTES = 600
 """A delivery that was sent and is not settled: proton's record with its buffers, and our two table rows."""
 
 BEYOND = 1.25
-"""How far over its limit a connection may come by what is refused, before it is closed."""
+"""Factor by which refused requests may take a connection over its limit, before it is closed."""
 
 
 class ByteKeeper(Protocol):
@@ -36,7 +36,7 @@ class ByteKeeper(Protocol):
 
 
 def attach_bytes(frame_bytes: int, values: int) -> int:
-    """What a link with such an attach costs for as long as it is there."""
+    """Bytes that a link with such an attach costs for as long as it is there."""
     return LINK_BYTES + FRAME_FACTOR * frame_bytes + VALUE_BYTES * values
 
 

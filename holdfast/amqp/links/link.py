@@ -36,7 +36,7 @@ from holdfast.amqp.links.terminus import (
 )
 
 REJECTED_OUTCOME = "amqp:rejected:list"
-"""As a source lists it."""
+"""Name of the outcome, as a source lists it."""
 
 UNSETTLED, SETTLED, MIXED = 0, 1, 2
 """Sender settle modes."""
@@ -48,7 +48,7 @@ REQUESTED, OPENING, OPEN, CLOSED = "requested", "opening", "open", "closed"
 
 
 class LinkEngine(Protocol):
-    """What sessions and links need of the engine that they belong to."""
+    """The part of the engine that its sessions and links need."""
 
     max_message_size: int
     _held: int
@@ -110,7 +110,7 @@ class Session:
 
 
 class Link:
-    """What senders and receivers share. Made by the engine, never by its owner."""
+    """Common part of senders and receivers. Made by the engine, never by its owner."""
 
     __slots__ = (
         "_address_is_source",
@@ -167,12 +167,12 @@ class Link:
 
     @property
     def alive(self) -> bool:
-        """Attached on our side: what is done now has an effect."""
+        """True if it is attached on our side: what is done now has an effect."""
         return self._state in (OPEN, REQUESTED, OPENING) and self._impl is not None
 
     @property
     def is_open(self) -> bool:
-        """Both sides have attached."""
+        """True if both sides have attached."""
         return self._state == OPEN and self._impl is not None
 
     @property
@@ -189,8 +189,8 @@ class Link:
 
     @property
     def takes_rejected(self) -> bool:
-        """Whether the peer's source lets us answer its messages with a rejected outcome: it lists that one, or lists
-        none, as many do who understand it. Where False, the specification has a coordinator detach the link with the
+        """True if the peer's source lets us answer its messages with a rejected outcome: it lists that one, or lists
+        none, as many do that understand it. If False, the specification has a coordinator detach the link with the
         error instead."""
         outcomes = self.remote_source.outcomes if isinstance(self.remote_source, Source) else ()
         return not outcomes or REJECTED_OUTCOME in outcomes

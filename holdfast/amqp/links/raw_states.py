@@ -84,7 +84,7 @@ def txn_id_in(fields: list[Any]) -> bytes:
 
 
 def txn_id_of(raw: bytes) -> bytes:
-    """The same of encoded fields. What everybody sends, a short list with nothing but the id, is not decoded."""
+    """The name of the transaction, out of encoded fields. The usual encoding, a list of the id alone, is not parsed."""
     size = len(raw)
     if 5 <= size <= 5 + MAX_TXN_ID_BYTES and raw[:5] == bytes((_LIST8, size - 2, 1, _BINARY8, size - 5)):
         return raw[5:]

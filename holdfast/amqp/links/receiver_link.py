@@ -1,4 +1,4 @@
-"""Where messages enter an engine. `settle` is one of the two loops that matter; see link.py.
+"""Receiver links: messages enter an engine. `settle` is one of the two loops that matter; see link.py.
 
 Delivery handles are the C pointers themselves.
 """
@@ -27,7 +27,7 @@ _update, _settle = lib.pn_delivery_update, lib.pn_delivery_settle
 
 
 class ReceiverLink(Link):
-    """We receive: the peer (or the node it stands for) is the sender."""
+    """Link on which we receive: the peer (or the node it stands for) is the sender."""
 
     __slots__ = ("_draining", "_gone", "_parts", "_parts_bytes", "_pumped", "_unsettled", "in_order")
 
@@ -42,8 +42,8 @@ class ReceiverLink(Link):
         self._draining = False
         self._pumped = 0
         self.in_order = False
-        """What the peer said before a message of this link, on whatever link, is told before it: a transaction is not
-        discharged ahead of its messages. So on control links; elsewhere it would cost."""
+        """True if everything that the peer said before a message of this link, on any link, is told before it: a
+        transaction is not discharged ahead of its messages. True on control links; elsewhere it would cost."""
 
     @property
     def credit(self) -> int:
@@ -69,7 +69,7 @@ class ReceiverLink(Link):
             self._engine._check_drained(self)  # without credit there is nothing to wait for
 
     def sent_settled(self, delivery: Any) -> bool:
-        """Whether the peer has settled the delivery itself, so that our outcome tells it nothing."""
+        """True if the peer has settled the delivery itself, so that our outcome tells it nothing."""
         return bool(lib.pn_delivery_settled(delivery))
 
     def settle(self, deliveries: Sequence[Any], state: DeliveryState = ACCEPTED) -> None:

@@ -1,4 +1,4 @@
-"""Where messages leave an engine. `send_many` is one of the two loops that matter; see link.py.
+"""Sender links: messages leave an engine. `send_many` is one of the two loops that matter; see link.py.
 
 An integer per send stands for an outgoing delivery.
 """
@@ -35,7 +35,7 @@ _advance, _settle, _update = lib.pn_link_advance, lib.pn_delivery_settle, lib.pn
 
 
 class SenderLink(Link):
-    """We send: the peer grants credit."""
+    """Link on which we send: the peer grants credit."""
 
     __slots__ = ("_next", "_open", "_outcomes", "_outstanding", "_pumped", "_tag", "_tag_bytes", "credit", "drain")
 
@@ -109,7 +109,8 @@ class SenderLink(Link):
         return range(first, number)
 
     def _send_in_transaction(self, payloads: Sequence[bytes], settled: bool | None, txn_id: bytes) -> tuple[int, int]:
-        """(next number, bytes sent). proton repeats the state on each frame of a delivery."""
+        """Send in a transaction; returns (next number, bytes sent). proton repeats the state on each frame of a
+        delivery."""
         impl, number, size = self._impl, self._next, 0
         state = encoded_fields(Transactional(txn_id))
         for payload in payloads:

@@ -36,7 +36,7 @@ _MODE_CODES = {None: lib.PN_DIST_MODE_UNSPECIFIED, "copy": lib.PN_DIST_MODE_COPY
 
 @dataclass(frozen=True, slots=True)
 class Terminus:
-    """What sources and targets share. durable: 0 none, 1 configuration, 2 unsettled-state."""
+    """Common part of sources and targets. durable: 0 none, 1 configuration, 2 unsettled-state."""
 
     address: str | None = None
     durable: int = NONDURABLE
@@ -49,7 +49,7 @@ class Terminus:
 
 @dataclass(frozen=True, slots=True)
 class Source(Terminus):
-    """Where messages come from. filter: symbol -> Described(descriptor, value), or None for a null filter."""
+    """Source of a link's messages. filter: symbol -> Described(descriptor, value), or None for a null filter."""
 
     distribution_mode: str | None = None
     filter: Mapping[str, Any] = field(default_factory=dict)
@@ -58,7 +58,7 @@ class Source(Terminus):
 
 @dataclass(frozen=True, slots=True)
 class Target(Terminus):
-    """Where messages go."""
+    """Target of a link's messages."""
 
 
 @dataclass(frozen=True, slots=True)

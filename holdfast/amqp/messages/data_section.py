@@ -20,12 +20,12 @@ HEAD_CACHE_SIZE = 1 << 14
 
 @lru_cache(maxsize=HEAD_CACHE_SIZE)
 def data_head(size: int) -> bytes:
-    """What stands in front of a body of so many bytes."""
+    """Bytes before a body of `size` bytes in a data section."""
     return _DATA8 + bytes((size,)) if size < 256 else _DATA32 + _U32.pack(size)
 
 
 def content_at(message: bytes) -> int | None:
-    """Where the body of a message begins that is one data section; None: it is something else."""
+    """Find where the body of a message begins that is one data section; None: it is something else."""
     size = len(message)
     for head, width in ((_DATA8, 1), (_DATA32, 4)):
         start = len(head) + width

@@ -1,7 +1,7 @@
-"""What a node puts in front of each event that it hands out: the section of delivery annotations.
+"""Prefix of each event that a node hands out: the section of delivery annotations.
 
 Problem: it is written for every delivery, a hundred thousand times a second, and differs in one or two numbers.
-Rule never broken: what the producer wrote is put behind it unchanged; its header, if it has one, stays first.
+Rule never broken: the producer's bytes follow it unchanged; its header, if it has one, stays first.
 """
 
 from __future__ import annotations
@@ -75,15 +75,15 @@ class DeliveryPrefix:
         indexes: Sequence[int],
         publisher: Publisher | None = None,
     ) -> list[bytes]:
-        """The same for some of the records, by their places."""
+        """Messages to send for some of the records, by their indexes."""
         if timestamp_ms != self._timestamp_ms:
             self._stamp(timestamp_ms)
         return [splice(records[index], self._format % (base_offset + index)) for index in indexes]
 
 
 class PublisherPrefix(DeliveryPrefix):
-    """The same, and who has published the event, under which number; -1 each if it has none. Always as long, so that
-    who reads many finds all of them in the same places."""
+    """Delivery prefix that also names the event's publisher and its number there; -1 each if it has none. Always as
+    long, so that a reader of many events finds all of them in the same places."""
 
     __slots__ = ("_keys",)
 

@@ -87,7 +87,7 @@ class Section(NamedTuple):
 
 
 class Ingested(NamedTuple):
-    """stored: what to keep. target_partition, group_key: the producer's routing hints."""
+    """An incoming message. stored: the part to keep. target_partition, group_key: the producer's routing hints."""
 
     stored: bytes
     target_partition: str | None
@@ -112,7 +112,7 @@ class AnnotationMap(NamedTuple):
 
 
 def skip_value(data: bytes, pos: int, depth: int = MAX_DEPTH) -> int:
-    """The position behind the value at `pos`, found without decoding it."""
+    """The position after the value at `pos`, found without decoding it."""
     size = len(data)
     if pos >= size or depth <= 0:
         raise MalformedMessage("value is missing, or nested too deeply")
@@ -139,7 +139,7 @@ def skip_value(data: bytes, pos: int, depth: int = MAX_DEPTH) -> int:
 
 
 def _descriptor(data: bytes, pos: int) -> tuple[int, int, bool]:
-    """(section code, position of the value, canonical) of the section that begins at `pos`."""
+    """Return (section code, position of the value, canonical) of the section that begins at `pos`."""
     if data[pos : pos + 1] != b"\x00" or len(data) < pos + 3:
         raise MalformedMessage("a section does not begin with a descriptor")
     kind = data[pos + 1]
@@ -156,7 +156,7 @@ def _descriptor(data: bytes, pos: int) -> tuple[int, int, bool]:
 
 
 def section_at(payload: bytes, pos: int, previous: int) -> tuple[int, int]:
-    """(code, position of the value) of the section that begins at `pos`, behind a section `previous` (0: none)."""
+    """Return (code, position of the value) of the section at `pos`, after a section `previous` (0: none)."""
     if previous < DATA and payload[pos : pos + 2] == b"\x00S":  # as nearly everybody writes it, before there is a body
         code = payload[pos + 2]
         if max(previous, HEADER - 1) < code <= FOOTER:
@@ -196,7 +196,7 @@ def split(payload: bytes) -> list[Section]:
 
 
 def _after_header(payload: bytes) -> int:
-    """Where the second section begins in a message known to begin with 00 53 70; -1 if that cannot be told cheaply."""
+    """Find where the second section begins in a message that begins with 00 53 70; -1: that cannot be told cheaply."""
     code = payload[3]
     if code == 0x45:
         return 4
@@ -208,7 +208,7 @@ def _after_header(payload: bytes) -> int:
 
 
 def ingest(payload: bytes) -> Ingested:
-    """What to store of a message that arrived, and where its producer wants it."""
+    """Return the part of an incoming message to store, and where its producer wants it."""
     if payload[:2] == b"\x00S" and len(payload) > 8:
         code, pos = payload[2], 0
         if code == HEADER:
@@ -266,7 +266,7 @@ def _hint(payload: bytes, pos: int, name: str, seen: dict[bytes, str | None]) ->
 
 
 def message_annotations(stored: bytes) -> AnnotationMap | None:
-    """Where a message, as `ingest` returned it, keeps its annotations; their values stay encoded. None: it has none."""
+    """Find the annotations in a message, as `ingest` returned it; their values stay encoded. None: it has none."""
     start = _after_header(stored) if stored[:3] == b"\x00Sp" else 0
     if start < 0 or stored[start : start + 3] != b"\x00Sr":
         return None
@@ -334,7 +334,7 @@ def splice(stored: bytes, delivery_annotations: bytes) -> bytes:
 
 
 def _after_any_header(payload: bytes) -> int:
-    """The same as `_after_header`, of bytes that may be anything."""
+    """Find where the second section begins, as `_after_header` does, in bytes that may be anything."""
     try:
         after = _after_header(payload)
     except (IndexError, StructError):
@@ -343,8 +343,8 @@ def _after_any_header(payload: bytes) -> int:
 
 
 def delivery_annotations_at(payload: bytes) -> tuple[int, int] | None:
-    """Where the value of the delivery annotations of a message that a node sent begins, and where it ends; what lies
-    behind is not looked at. None: there are none."""
+    """Find where the value of the delivery annotations begins and ends in a message that a node sent; what follows is
+    not looked at. None: there are none."""
     start = _after_any_header(payload) if payload[:3] == b"\x00Sp" else 0
     if start < 0 or payload[start : start + 3] != b"\x00Sq" or payload[start + 3 : start + 4] not in (b"\xc1", b"\xd1"):
         return None

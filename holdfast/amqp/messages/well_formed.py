@@ -1,9 +1,9 @@
-"""Whether bytes are a message that every reader can decode: asked of each message before it is stored.
+"""Check that bytes are a message that every reader can decode, made of each message before it is stored.
 
 Problem: a log keeps what it accepted for ever, so one message that cannot be decoded would stop every reader of its
-partition at the same place. And a quarter of a million messages a second are asked about.
+partition at the same place. And a quarter of a million messages a second are checked.
 Rules never broken: what passes here, `decode_message` decodes (a test holds the two against each other); the cost of
-an answer is bounded by `MAX_VALUES` and `MAX_DEPTH`, whatever the bytes say. What a message of the usual shape costs is
+an answer is bounded by `MAX_VALUES` and `MAX_DEPTH`, whatever the bytes say. A message of the usual shape costs
 one comparison: a body of bytes, exactly as long as it says that it is.
 
 Bodies are looked into as far as their types go: a reader that decodes the message meets nothing that it cannot read.
@@ -42,14 +42,14 @@ _SECTIONS_KNOWN = 8192
 
 _good_annotations: set[bytes] = set()
 _ANNOTATIONS = b"\x00\x53\x72\xc1"
-_HEAD_BYTES = 5  # with the size: what lies behind is at most 255 bytes
+_HEAD_BYTES = 5  # with the size: what follows is at most 255 bytes
 
 _U32 = Struct(">I")
 _DATA8, _DATA32 = b"\x00\x53\x75\xa0", b"\x00\x53\x75\xb0"
 
 
 class _DataHeads(dict[int, tuple[bytes, ...]]):
-    """How a message of so many bytes begins if it is one data section and nothing else."""
+    """First bytes of a message that is one data section and nothing else, by its size."""
 
     def __missing__(self, size: int) -> tuple[bytes, ...]:
         if len(self) >= _SIZES_KNOWN:
@@ -64,18 +64,18 @@ DATA_HEADS = _DataHeads()
 
 
 def all_data(records: Sequence[bytes]) -> bool:
-    """Every message is one data section. The usual case, and the cheapest question."""
+    """True if every message is one data section. The usual case, and the cheapest question."""
     heads = DATA_HEADS
     return all([record.startswith(heads[len(record)]) for record in records])  # noqa: C419 - faster than a generator
 
 
 def ends_in_data(record: bytes, start: int) -> bool:
-    """What lies behind `start` is one data section."""
+    """True if one data section follows `start`."""
     return record.startswith(DATA_HEADS[len(record) - start], start)
 
 
 def check_message(message: bytes) -> None:
-    """Raises MalformedMessage, with the reason, unless every reader can decode the message."""
+    """Raise MalformedMessage, with the reason, unless every reader can decode the message."""
     if message.startswith(DATA_HEADS[len(message)]):
         return
     annotations = b""
@@ -117,7 +117,7 @@ _FIXED: dict[int, int] = {
     0x80: 8, 0x81: 8, 0x82: 8, 0x83: 8, 0x84: 8,
     0x94: 16, 0x98: 16,
 }  # fmt: skip
-"""Bytes behind the constructor, of types whose every value is one."""
+"""Bytes after the constructor, of types whose every value is one."""
 
 _BOOLEAN, _CHAR = 0x56, 0x73
 _TEXTS, _SYMBOLS, _BINARIES = (0xA1, 0xB1), (0xA3, 0xB3), (0xA0, 0xB0)
@@ -127,7 +127,7 @@ _NO_ELEMENTS = frozenset((0x00,))
 
 
 def _skip(data: bytes, pos: int, end: int, left: int, depth: int) -> tuple[int, int]:
-    """(position behind the value at `pos`, how many values more may follow)."""
+    """Return the position after the value at `pos`, and how many values more may follow."""
     if pos >= end:
         raise MalformedMessage("a value is missing")
     if left <= 0:
@@ -142,7 +142,7 @@ def _skip(data: bytes, pos: int, end: int, left: int, depth: int) -> tuple[int, 
 
 
 def _contents(code: int, data: bytes, pos: int, end: int, left: int, depth: int) -> tuple[int, int]:
-    """The same of a value whose constructor was read."""
+    """Do as `_skip`, for a value whose constructor was read."""
     size = _FIXED.get(code)
     if size is not None:
         if pos + size > end:
@@ -192,7 +192,7 @@ def _extent(data: bytes, pos: int, end: int, wide: bool) -> tuple[int, int]:
 
 
 def _count(code: int, data: bytes, start: int, after: int) -> tuple[int, int]:
-    """(position of the first element, elements) of a list, map or array."""
+    """Return (position of the first element, elements) of a list, map or array."""
     wide = code >= 0xF0 or 0xD0 <= code < 0xE0
     first = start + (4 if wide else 1)
     if first > after:
@@ -266,7 +266,7 @@ def _known(kind: int) -> None:
 # ---------------------------------------------------------------- sections
 
 _Check = Callable[[bytes, int, int, int], tuple[int, int]]
-"""(message, position of the section's value, end, values that may follow) -> the last two of what is behind it."""
+"""(message, position of the section's value, end, values that may follow) -> the last two of what is after it."""
 
 _INTEGERS = frozenset((0x41, 0x42, 0x43, 0x44, 0x50, 0x51, 0x52, 0x53, 0x54, 0x55, _BOOLEAN, 0x60, 0x61, 0x70, 0x71,
                        0x80, 0x81, 0x83))  # fmt: skip
