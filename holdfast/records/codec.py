@@ -1,6 +1,6 @@
 """The codecs of a record batch, by Kafka's numbers: bits 0-2 of its attributes.
 
-The problem: a compressed batch says of itself how large it will be, and whoever made it may have lied. The rules: how
+The problem: a compressed batch says of itself how large it will be, and its producer may have lied. The rules: how
 many bytes come out is known before, from the batch's table of lengths, and compared with a limit; a codec is never
 given room for more, and what does not come out as exactly that many is refused. And compression never costs space:
 records that do not get smaller stay as they came.
@@ -32,12 +32,12 @@ class Codec(IntEnum):
 
     @classmethod
     def named(cls, name: str) -> Codec:
-        """By the word of a log's setting."""
+        """Codec by its name in a log's settings."""
         return cls[name.upper()]
 
 
 NAMES: Final = ("none", "gzip", "snappy", "lz4", "zstd")
-"""As Kafka numbers them; 5 to 7 are nobody's."""
+"""Names of codecs by Kafka's numbers; 5 to 7 are unused."""
 
 _COMPRESS: Final[dict[Codec, Callable[[bytes], bytes]]] = {
     Codec.GZIP: gzip_stream.compress,
@@ -56,7 +56,7 @@ def name_of(number: int) -> str:
 
 
 def compress(codec: Codec, records: Sequence[bytes | memoryview]) -> bytes | None:
-    """None: leave them as they are."""
+    """Compress records. None: leave them as they are."""
     data = b"".join(records)
     if not WORTHWHILE_BYTES <= len(data) <= MAX_UNCOMPRESSED_BYTES:
         return None
@@ -65,7 +65,7 @@ def compress(codec: Codec, records: Sequence[bytes | memoryview]) -> bytes | Non
 
 
 def decompress(number: int, data: memoryview, size: int) -> bytes:
-    """`number`: one of READABLE; `size`: of the records.
+    """Decompress records. `number`: one of READABLE; `size`: of the records.
 
     Raises Undecodable: it does not hold that much, or is not a stream of this codec.
     """

@@ -1,10 +1,10 @@
-"""What the leader of a partition asks of a batch before it is stored: whether every reader can make something of it.
+"""Checks of a batch that a partition's leader makes before it stores it: every reader must be able to decode it.
 
-The problem: a log keeps a batch for ever, as it came, and whoever made it may have lied. The rule: it is asked by whom
-the log belongs to, whatever a node in between has said; and no more is decompressed than the table of lengths says,
-which was compared with a limit before.
+The problem: a log keeps a batch for ever, as it came, and its producer may have lied. The rule: the leader checks it,
+whatever a node in between has said; and no more is decompressed than the table of lengths says, which was compared
+with a limit before.
 
-A body is whatever bytes it is, so of those there is one question only: whether exactly so many come out.
+Bodies may hold any bytes, so one thing is checked of them only: exactly as many come out as the table says.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from holdfast.records.bounded import MAX_UNCOMPRESSED_BYTES
 from holdfast.records.record_batch import NO_PRODUCER, Attributes, Damaged, RecordBatch
 
 MESSAGE_EFFORT: Final = 1024
-"""To look at a message costs, at worst, what it costs to decompress so many bytes."""
+"""Cost of a look at a message, at worst: that of decompressing so many bytes."""
 
 
 def check_head(batch: RecordBatch) -> None:
-    """Raises Damaged: the head says what only a node that stores it, or sends it to a reader, may say."""
+    """Raise Damaged if the head says what only a node that stores it, or sends it to a reader, may say."""
     head = batch.head
     if head.attributes & Attributes.CONTROL:
         raise Damaged("control batches are for the leader to write")
@@ -34,7 +34,7 @@ def check_head(batch: RecordBatch) -> None:
 
 
 def effort_of(batch: RecordBatch) -> int:
-    """What `check_contents` costs: bytes to decompress, and messages to look at. It is known before."""
+    """Cost of `check_contents`, known before: bytes to decompress, and messages to look at."""
     if batch.is_own:
         return 0
     bytes_out = batch.uncompressed_bytes if batch.codec else 0
@@ -42,7 +42,7 @@ def effort_of(batch: RecordBatch) -> int:
 
 
 def check_contents(batch: RecordBatch) -> None:
-    """Raises Damaged: it cannot be stored as it is. What was decompressed is not kept."""
+    """Raise Damaged if the batch cannot be stored as it is. What was decompressed is not kept."""
     if batch.is_own:
         return
     batch.check_content(MAX_UNCOMPRESSED_BYTES)

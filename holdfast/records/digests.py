@@ -16,8 +16,8 @@ from holdfast.amqp.messages.data_section import HEAD_CACHE_SIZE, data_head
 
 
 def digests_of(bodies: Sequence[bytes], sizes: Sequence[int] = ()) -> bytes:
-    """Of the messages that have these bodies. The checksum of a head is where that of its body begins; bodies of one
-    size have one. `sizes`: of the bodies, from who has them."""
+    """Digests of the messages that have these bodies. The checksum of a body goes on from that of its head; bodies of
+    one size have one head. `sizes`: those of the bodies, if the caller has them."""
     sizes = sizes or list(map(len, bodies))
     alike = bool(sizes) and sizes.count(sizes[0]) == len(sizes)
     heads = repeat(_head_checksum(sizes[0])) if alike else map(_head_checksum, sizes)
@@ -25,7 +25,7 @@ def digests_of(bodies: Sequence[bytes], sizes: Sequence[int] = ()) -> bytes:
 
 
 def digests_of_messages(messages: Sequence[bytes]) -> bytes:
-    """Of these messages."""
+    """Digests of these messages."""
     return struct.pack(f">{len(messages)}I", *map(crc32c, messages))
 
 

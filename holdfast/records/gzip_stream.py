@@ -23,7 +23,7 @@ def compress(data: bytes) -> bytes:
 
 
 def decompress(data: memoryview, size: int) -> bytes:
-    """Raises Undecodable: it is not one gzip member of `size` bytes."""
+    """Decompress. Raises Undecodable: it is not one gzip member of `size` bytes."""
     stream = zlib.decompressobj(_GZIP_FORMAT)
     try:
         out = stream.decompress(data, size + 1)

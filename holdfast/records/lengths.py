@@ -24,13 +24,13 @@ def size_of(table: bytes) -> int:
 
 
 def ends_of(table: bytes) -> Sequence[int]:
-    """Where each record ends, counted from where the first begins."""
+    """Ends of the records, each counted from where the first begins."""
     one = _same_size(table)
     return range(one, size_of(table) + 1, one) if one else list(accumulate(_sizes_in(table)))
 
 
 def split(data: bytes, start: int, ends: Sequence[int]) -> list[bytes]:
-    """Cut pieces that end there, counted from `start` on."""
+    """Cut the records out by their ends, counted from `start` on."""
     if isinstance(ends, range) and len(ends) and ends.start == ends.step:  # one size: the whole list is cut in C
         return list(struct.Struct(f"{ends.step}s" * len(ends)).unpack_from(data, start))
     return [data[start + left : start + right] for left, right in pairwise(chain((0,), ends))]

@@ -5,7 +5,7 @@ of a stock client, and its records are never encoded again; everything that is l
 numbers of a transaction, which events are for this reader) stands in a head of 64 bytes in front of them.
 
 The rules:
- - two checksums cover every byte: the head's, which is made again by whoever changes the head, and the content's,
+ - two checksums cover every byte: the head's, which is made again with each change of the head, and the content's,
    which is the producer's own;
  - what a batch claims is compared with what is there before anything is made of it, and what comes out of compressed
    records is bounded by the table of lengths, which is not compressed;
@@ -76,7 +76,7 @@ _KNOWN = 0b111 | 1 << 3 | 1 << 4 | 1 << 5 | 1 << 14 | 1 << 15
 
 
 class Damaged(ValueError):
-    """These bytes are not what was written. The text says what is wrong."""
+    """The bytes are not what was written. The text says what is wrong."""
 
 
 class Numbering(NamedTuple):
@@ -112,7 +112,7 @@ class BatchHead(NamedTuple):
 
 
 class _Opened:
-    """What was made of a content so far: kept for all batches that share it."""
+    """Parts of a content that were decoded so far: kept for all batches that share it."""
 
     __slots__ = ("ends", "messages", "records")
 
@@ -134,7 +134,7 @@ class RecordBatch:
         self._opened = _Opened()
         self._checked = False  # its content is what was sealed
         self.is_own = False
-        """It was sealed in this process, of records that were looked at before."""
+        """True if it was sealed in this process, of records that were looked at before."""
 
     # ------------------------------------------------------------ what the head says
 
@@ -178,7 +178,7 @@ class RecordBatch:
 
     @property
     def start(self) -> int:
-        """Where the batch begins in the bytes it was read from."""
+        """Position of the batch in the bytes it was read from."""
         return self._at - HEAD_BYTES
 
     @property
@@ -203,7 +203,7 @@ class RecordBatch:
         return batch
 
     def numbered(self, numbering: Numbering, *, transactional: bool = False) -> RecordBatch:
-        """The same batch with a producer's numbers."""
+        """The batch with a producer's numbers."""
         bit = Attributes.TRANSACTIONAL if transactional else 0
         head = self.head._replace(
             attributes=self.head.attributes | bit,
@@ -214,11 +214,11 @@ class RecordBatch:
         return self._with(head)
 
     def stamped(self, time_ms: int) -> RecordBatch:
-        """The same batch with the leader's time."""
+        """The batch with the leader's time."""
         return self._with(self.head._replace(time_ms=time_ms))
 
     def placed(self, base_offset: int, time_ms: int, first: int, events: int) -> RecordBatch:
-        """The same batch for a reader: record 0 has that offset, and `events` from `first` on are the reader's."""
+        """The batch for a reader: record 0 has that offset, and `events` from `first` on are the reader's."""
         return self._with(self.head._replace(base_offset=base_offset, time_ms=time_ms, first=first, events=events))
 
     def part(self, start: int, stop: int) -> RecordBatch:
@@ -226,11 +226,11 @@ class RecordBatch:
         return self._with(self.head._replace(first=self.head.first + start, events=stop - start))
 
     def afresh(self) -> RecordBatch:
-        """The same batch as it was read: what becomes of this one while it is opened is not kept."""
+        """The batch as it was read, apart: what is decoded of the one is not kept for the other."""
         return RecordBatch(self.head, self._data, self._at, self._end)
 
     def compressed(self, codec: Codec) -> RecordBatch:
-        """The same records under the same seal, compressed if they are not, and get smaller by it."""
+        """The batch under the same seal, compressed if it is not, and gets smaller by it."""
         packed = None if self.codec else compress(codec, (memoryview(self._data)[self._records_at : self._end],))
         if packed is None:
             return self
@@ -294,8 +294,8 @@ class RecordBatch:
         return self.uncompressed_bytes if self.codec else self._end - self._records_at
 
     def check_content(self, most_bytes: int | None = None) -> None:
-        """Raises Damaged: some byte of the content is not what was sealed, the lengths do not fit what is there, or the
-        records have more than `most_bytes`, uncompressed."""
+        """Check the content. Raises Damaged: some byte of the content is not what was sealed, the lengths do not fit
+        what is there, or the records have more than `most_bytes`, uncompressed."""
         head = self.head
         if not self._checked and crc32c(self.content) != head.content_checksum:
             raise Damaged(f"the checksum of a batch of {head.record_count} records does not match")
@@ -313,14 +313,14 @@ class RecordBatch:
 
     @property
     def ends(self) -> Sequence[int]:
-        """Where each record ends, counted from where record 0 begins."""
+        """Ends of the records, each counted from where record 0 begins."""
         opened = self._opened
         if opened.ends is None:
             opened.ends = ends_of(self.table)
         return opened.ends
 
     def open(self) -> tuple[bytes, int]:
-        """Memory that holds the records side by side, and where they begin. It is kept.
+        """Decompress the records and keep them: memory that holds them side by side, and where they begin.
 
         Raises Damaged: they do not decompress to exactly what the table says.
         """
@@ -380,7 +380,7 @@ class RecordBatch:
         return ends[first + stop - 1] - (ends[before] if before >= 0 else 0)
 
     def fitting(self, start: int, max_bytes: int) -> int:
-        """How many of the reader's events from `start` on have at most so many bytes together."""
+        """Number of the reader's events from `start` on that have at most so many bytes together."""
         ends, first = self.ends, self.head.first + start
         before = ends[first - 1] if first else 0
         return bisect_right(ends, before + max_bytes, first, self.head.first + self.head.events) - first
@@ -388,8 +388,8 @@ class RecordBatch:
     def within(
         self, max_events: int, max_bytes: int, *, whole: bool, at_least_one: bool
     ) -> tuple[RecordBatch | None, int]:
-        """As much of the batch for a reader as these limits allow, and its bytes: of the events, or if it is `whole`,
-        which is never cut, of the batch. None: nothing of it."""
+        """The part of the batch that these limits allow a reader, and its bytes: those of the events, or of the batch
+        if it is `whole`, which is never cut. None: nothing of it."""
         if whole:
             size = self.opened_size
             return (self if at_least_one or (len(self) <= max_events and size <= max_bytes) else None), size
@@ -401,7 +401,7 @@ class RecordBatch:
         return (self if count == len(self) else self.part(0, count)), self.bytes_of(0, count)
 
     def rebuilt(self, start: int, stop: int) -> RecordBatch:
-        """The reader's events [start, stop) sealed anew, for a reader to whom the whole batch is too large."""
+        """The reader's events [start, stop) sealed anew, for a reader that takes no batch so large."""
         head, number = self.head, self.head.first + start
         piece = OpenBatch()
         piece.extend(self.part(start, stop).records(), bodies=self.are_bodies)

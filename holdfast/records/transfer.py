@@ -12,7 +12,7 @@ from holdfast.records.bounded import MAX_UNCOMPRESSED_BYTES
 from holdfast.records.record_batch import MAX_RECORDS, Damaged, RecordBatch, read_batch
 
 SECTION_BYTES = MAX_HEAD_BYTES
-"""What stands around the batches of a transfer, at most."""
+"""Bytes around the batches of a transfer, at most."""
 
 
 def transfer_of(batches: Iterable[RecordBatch]) -> bytes:

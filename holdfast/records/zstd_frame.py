@@ -33,7 +33,7 @@ def compress(data: bytes) -> bytes:
 
 
 def decompress(data: memoryview, size: int) -> bytes:
-    """Raises Undecodable: it is not one zstd frame of `size` bytes."""
+    """Decompress. Raises Undecodable: it is not one zstd frame of `size` bytes."""
     try:
         frame = zstandard.get_frame_parameters(data)
         if frame.content_size != size:
