@@ -32,7 +32,7 @@ MIN_SIZE = _STAMP.size
 
 @dataclass
 class BenchLoad:
-    """What to do."""
+    """Load of a benchmark."""
 
     log: str
     events: int
@@ -44,7 +44,7 @@ class BenchLoad:
 
 @dataclass
 class BenchFigures:
-    """What was seen."""
+    """Figures of a benchmark."""
 
     confirmed_ms: list[float] = field(default_factory=list)
     end_to_end_ms: list[float] = field(default_factory=list)

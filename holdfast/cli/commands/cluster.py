@@ -32,7 +32,7 @@ MAX_NODES = 7  # what a node accepts: each is a voter of the metadata group
 WATCH_INTERVAL_S = 1.0  # in the foreground: how soon a node that died is noticed
 ASK_INTERVAL_S = 0.1
 NOT_LET_IN = (AuthenticationError, NotAuthorizedError, AdminError, ProtocolError)
-"""What a node answers to somebody with another credential, or with TLS where there is none."""
+"""Answers of a node to a caller with another credential, or with TLS where there is none."""
 
 
 class Directory(click.Path):
@@ -48,7 +48,7 @@ class Directory(click.Path):
 
 
 class ClusterName(click.ParamType):
-    """What `node/config.py` takes, asked for before anything is written."""
+    """Name of a cluster as `node/config.py` takes it, checked before anything is written."""
 
     name = "name"
 
@@ -194,7 +194,7 @@ def start(local: LocalCluster, output: Output, wait_s: float, security: Security
 
 
 async def _leader_known(servers: list[str], deadline: float, security: Security) -> None:
-    """Every node answers and names the same leader of the metadata group."""
+    """Wait until every node answers and names the same leader of the metadata group."""
     last: Exception | str = "no node answered"
     while (left_s := deadline - time.monotonic()) > 0:
         try:
@@ -354,7 +354,7 @@ def status(frame: CommandFrame, directory: Path) -> None:
 def _wrong(
     local: LocalCluster, rows: list[dict[str, Any]], answers: dict[int, dict[str, Any] | HoldfastError]
 ) -> dict[str, str]:
-    """What is wrong -> what mends it."""
+    """Faults of a cluster, each with what mends it."""
     wrong: dict[str, str] = {}
     stopped = [row["node"] for row in rows if not row["running"]]
     if len(stopped) == 1:

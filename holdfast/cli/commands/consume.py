@@ -29,7 +29,7 @@ AT_ONCE_S = 1.0
 """An answer that takes longer than this was waited for."""
 
 FIRST_SHARE_S = 5.0
-"""So long a member of a group waits for its first partition; after that others have them all."""
+"""Time that a member of a group waits for its first partition; after that others have them all."""
 
 
 @click.command()
@@ -157,8 +157,8 @@ def consume(
 
 
 async def _is_served(frame: CommandFrame, log: str, partitions: Sequence[str]) -> bool:
-    """Whether silence means that nothing came: the leaders of what is read answer. Raises what hinders them. False:
-    they had to be waited for, and the consumer may need a moment, too."""
+    """True if silence means that nothing came: the leaders of all that is read answer at once. Raises what hinders
+    them. False: they had to be waited for, and the consumer may need a moment, too."""
     asked_s = time.monotonic()
     async with frame.admin() as admin:
         while True:
@@ -178,7 +178,7 @@ async def _is_served(frame: CommandFrame, log: str, partitions: Sequence[str]) -
 
 
 def parse_start(text: str) -> Start:
-    """`--from` as a place."""
+    """Start that `--from` names."""
     kind, _, value = text.partition(":")
     match kind:
         case "earliest" if not value:
@@ -223,7 +223,7 @@ def parse_time_ms(text: str) -> int:
 
 
 HEADING = "part.\toffset\t\t\ttaken in at\t\t\tkey\tbody"
-"""For `--show all`; a terminal puts it above the columns."""
+"""Heading for `--show all`; a terminal puts it above the columns."""
 
 
 def _print(frame: CommandFrame, events: list[ReceivedEvent], show: str) -> None:

@@ -156,7 +156,7 @@ def _clear(directory: Path, output: Output) -> None:
 
 
 def _problems(job: Job) -> list[str]:
-    """Why the run is not a success; nothing when it is one."""
+    """Reasons why the run is not a success; nothing when it is one."""
     found = job.read_back.differences(job.published)
     failover = job.failover
     if job.stats.accepted != job.published.count:

@@ -39,7 +39,7 @@ NODE_COLUMNS = {
     "refused": "its data are refused",
     "readmissions": "readmitted, times>",
 }
-"""Of `node list`; what else a node says of each is for programs, and in `node describe`."""
+"""Columns of `node list`; what else a node says of each is for programs, and in `node describe`."""
 
 
 @click.group()

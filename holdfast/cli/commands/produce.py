@@ -26,12 +26,12 @@ from holdfast.client.produce.idempotent.producer_identity import (
 from holdfast.client.producer import ProducerClient
 
 TRANSACTION_EVENTS = 1000
-"""Of one transaction: enough that its commit costs little for each, and soon done."""
+"""Events of one transaction: enough that its commit costs little for each, and soon done."""
 
 
 @dataclass(frozen=True)
 class InputSource:
-    """Where the events come from and where they go."""
+    """Source of the events, and where they go."""
 
     path: str
     key_column: KeyColumn | None
@@ -203,8 +203,8 @@ async def _publish(frame: CommandFrame, log: str, source: InputSource, options: 
 
 
 async def _stopped(sink: Sink, error: HoldfastError | CliError, source: InputSource) -> CliError | HoldfastError:
-    """What is said of a failure, of the cluster or of the input: up to which line all is stored, once nothing is on its
-    way any more."""
+    """Error that tells of a failure, of the cluster or of the input, and up to which line all is stored, once nothing
+    is on its way any more."""
     if not sink.begun:
         return error
     await sink.settle()
@@ -223,13 +223,13 @@ def _status_of(error: HoldfastError | CliError) -> int:
 
 
 class Sink:
-    """Where the lines go. It knows by their numbers which are stored."""
+    """Sink of the lines. It knows by their numbers which are stored."""
 
     def __init__(self, producer: ProducerClient, source: InputSource) -> None:
         self._producer, self._source = producer, source
         self.begun = False
         self.stored_to = 0  # all lines up to this one are stored, as last seen
-        self._open: deque[tuple[int, Delivery]] = deque()  # those behind it, with their numbers
+        self._open: deque[tuple[int, Delivery]] = deque()  # those after it, with their numbers
 
     async def send(self, number: int, line: bytes, key: str | None) -> None:
         self.begun = True
@@ -247,7 +247,7 @@ class Sink:
 
     @property
     def stored_behind(self) -> int:
-        """Lines that are stored behind one that is not, or may not be."""
+        """Lines that are stored after one that is not, or may not be."""
         return sum(delivery.is_done and delivery.error is None for _, delivery in self._open)
 
     async def flush(self) -> None:
@@ -255,15 +255,15 @@ class Sink:
         self.look()
 
     async def settle(self) -> None:
-        """After a failure: until it is known of each line what became of it."""
+        """Wait, after a failure, until the outcome of each line is known."""
         with contextlib.suppress(HoldfastError):
             await self.flush()
         self.look()
 
 
 class TransactionSink(Sink):
-    """So many lines are one transaction. One that is rolled back, for a reason that passes, is done again: its lines
-    are still here."""
+    """Sink that makes so many lines one transaction. One that is rolled back, for a reason that passes, is done again:
+    its lines are still here."""
 
     def __init__(self, producer: ProducerClient, source: InputSource) -> None:
         super().__init__(producer, source)
@@ -308,7 +308,7 @@ class TransactionSink(Sink):
 
 
 async def _state(producer: ProducerClient, partition: str | None) -> dict[str, Any]:
-    """Of an idempotent producer: what it takes to go on. Nothing if it never was open."""
+    """State of an idempotent producer that it needs to go on. Empty if it never was open."""
     if not producer.options.idempotent or partition is None:
         return {}
     try:

@@ -24,7 +24,7 @@ FILE_MODE = 0o640
 
 
 class NodeAuthority:
-    """Made anew, and only kept as a certificate: a node that is added later needs a new authority."""
+    """Authority of a new cluster, kept only as a certificate: a node that is added later needs a new authority."""
 
     def __init__(self, cluster: str) -> None:
         self._cluster = cluster
@@ -39,7 +39,7 @@ class NodeAuthority:
         )
 
     def write(self, path: Path) -> None:
-        """Its certificate, which nodes trust."""
+        """Write the authority's certificate, which nodes trust."""
         write_private(path, self._certificate.public_bytes(serialization.Encoding.PEM))
 
     def issue(self, node: int, cert: Path, key: Path) -> None:

@@ -28,7 +28,7 @@ _held: dict[int, int] = {}
 
 
 def is_free(port: int) -> bool:
-    """Whether a listener on loopback could have the port now."""
+    """True if a listener on loopback could have the port now."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -39,7 +39,7 @@ def is_free(port: int) -> bool:
 
 
 def consecutive(first: int, count: int, usual: int, what: str) -> list[int]:
-    """`count` ports from `first` on. first = 0: from `usual` on if they are free, else wherever there is room."""
+    """Find `count` free ports from `first` on. first = 0: from `usual` on if they are free, else anywhere."""
     if first:
         ports = list(range(first, first + count))
         if ports[-1] > 65535:
@@ -60,7 +60,7 @@ def consecutive(first: int, count: int, usual: int, what: str) -> list[int]:
 
 
 def _hold(port: int) -> bool:
-    """False: it was chosen before, by this process or by one that runs now."""
+    """Hold a port for this process. False: it was chosen before, by this process or by one that runs now."""
     if port in _held:
         return False
     directory = Path(tempfile.gettempdir()) / f"holdfast-local-ports-{os.getuid()}"

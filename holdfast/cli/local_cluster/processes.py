@@ -35,7 +35,7 @@ from holdfast.cli.shared.local_servers import CLUSTER_FILE
 from holdfast.extras import missing
 
 STOP_BOUND_S = 20.0  # a node flushes and hands its leaderships over on SIGTERM; longer means it is stuck
-DIRECTORY_MODE, FILE_MODE = 0o750, 0o640  # configurations and data are for their owner, and who is in its group
+DIRECTORY_MODE, FILE_MODE = 0o750, 0o640  # configurations and data are for their owner and its group
 LOG_TAIL_LINES = 12  # of a node that did not start: enough for a traceback's end
 LOG_TAIL_BYTES = 64 * 1024
 _GRAVE = re.compile(r"error: (?P<said>.*)|\S+ \S+ (?P<level>WARNING|ERROR|CRITICAL) \S+ (?P<logged>.*)")
@@ -58,7 +58,7 @@ class NodePlan(msgspec.Struct, frozen=True):
 
 
 class ClusterPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What `cluster.json` holds."""
+    """Contents of `cluster.json`."""
 
     name: str
     durability: str
@@ -266,7 +266,7 @@ class LocalCluster:
         return process if process.alive and not copied else None
 
     def _identity(self, node_id: int) -> list[int]:
-        """What tells a node's directory from a copy of it, wherever it is moved while its node runs."""
+        """Numbers that tell a node's directory from a copy of it, wherever it is moved while its node runs."""
         found = self.node_directory(node_id).stat()
         return [found.st_dev, found.st_ino]
 
@@ -307,7 +307,7 @@ class LocalCluster:
         return Starting(self, node_id, child, logged_from)
 
     def kill(self, node_id: int) -> bool:
-        """kill -9: no goodbye to clients, nothing flushed. False when the node was not running."""
+        """Kill by kill -9: no goodbye to clients, nothing flushed. False when the node was not running."""
         process = self.process(node_id)
         if process is None or not process.signal(signal.SIGKILL):
             return False
@@ -387,7 +387,7 @@ class Starting:
         return f"a majority must run; start all: holdfast cluster up --dir {self._cluster.directory} --detach"
 
     def _failure(self, what: str, advice: str) -> CliError:
-        """What the node said last that is grave, then all lines of this start; those of earlier ones mislead."""
+        """Error with the node's last grave line, then all lines of this start; those of earlier ones mislead."""
         lines = self._cluster.logged(self.node_id, self._logged_from)
         grave = [found for line in lines if (found := _GRAVE.fullmatch(line)) is not None]
         worst = [found for found in grave if found["level"] != "WARNING"] or grave
@@ -409,7 +409,7 @@ def _data_directory(text: str) -> Path | None:
 
 
 def _quoted_prefix(directory: Path) -> str:
-    """How a path beneath a directory begins in a configuration."""
+    """Beginning of a quoted path beneath a directory, as a configuration has it."""
     return json.dumps(f"{directory}/")[:-1]
 
 

@@ -1,8 +1,8 @@
-"""What the main job does, and what it measures on the way; `demo` is the command around it.
+"""Main job, and what it measures on the way; `demo` is the command around it.
 
 Three things run at once on one loop: publishing through one node, reading back through another, and the accident:
 kill -9 of the node that leads the busiest partition, and its return. They end together, or not at all: the first that
-fails cancels the others. Nothing polls but the question whether every partition has a leader, which no node
+fails cancels the others. Only the leaders of the partitions are polled, which no node
 announces.
 """
 
@@ -51,7 +51,7 @@ class Failover:
         self._after: Counter[str] = Counter()
 
     def on_confirmed(self, partition: str | None, events: int) -> None:
-        """Events were confirmed just now."""
+        """Note that events were confirmed just now."""
         if partition is None:
             return
         now_s = time.monotonic()
@@ -117,7 +117,7 @@ async def run_job(job: Job, output: Output) -> None:
 
 
 async def _leaders(admin: AdminClient) -> dict[str, int]:
-    """Who leads each partition, once all of them are led."""
+    """Leader of each partition, once all of them are led."""
     while True:
         description = await admin.describe_log(LOG)
         leaders = {str(entry["partition"]): entry.get("leader") for entry in description["partitions"]}
@@ -179,7 +179,8 @@ class _Run:
         self.ends = {info.partition: end for info in infos if (end := info.last_stable_offset) is not None}
 
     async def read_back(self) -> None:
-        """Through one node, which serves as a gateway what it does not lead; until the end of every partition."""
+        """Read back through one node, which serves as a gateway what it does not lead; until the end of every
+        partition."""
         job, started_s = self.job, time.monotonic()
         options = ConsumerOptions(network=NetworkOptions(follow_redirects=False))
         async with ConsumerClient(job.address(job.exit_node), LOG, start=Start.earliest(), options=options) as consumer:
@@ -191,7 +192,7 @@ class _Run:
             job.reader_links = consumer.links_opened
 
     async def accident(self) -> None:
-        """kill -9 in the middle; the node comes back when the others have taken over."""
+        """Kill a node by kill -9 in the middle; the node comes back when the others have taken over."""
         failover, local = self.failover, self.job.local
         await self.kill_due.wait()
         async with AdminClient(local.plan.servers) as admin:

@@ -52,7 +52,7 @@ def read_trades(path: Path) -> Iterator[Trade]:
 
 @dataclass
 class SymbolTally:
-    """How many lines of a symbol went by, and their checksum in that order."""
+    """Number of a symbol's lines that went by, and their checksum in that order."""
 
     count: int = 0
     last_number: int = -1
@@ -70,7 +70,7 @@ class SymbolTally:
 
 @dataclass
 class Published:
-    """What was given to the producer."""
+    """Trades that were given to the producer, by symbol."""
 
     symbols: dict[str, SymbolTally] = field(default_factory=dict)
     count: int = 0
@@ -81,7 +81,7 @@ class Published:
 
 
 class ReadBack:
-    """What came out of the log, with copies dropped."""
+    """Events that came out of the log, with copies dropped."""
 
     def __init__(self, run: str) -> None:
         self._run = run.encode("ascii")
@@ -113,7 +113,7 @@ class ReadBack:
         tally.add(number, b",".join(fields[2:]))
 
     def differences(self, published: Published) -> list[str]:
-        """What is wrong; nothing when every event came back, in order per symbol."""
+        """Say what is wrong; nothing when every event came back, in order per symbol."""
         found = [f"out of order: {text}" for text in self.disorder[:5]]
         if len(self.disorder) > 5:
             found.append(f"out of order: {len(self.disorder) - 5} more")

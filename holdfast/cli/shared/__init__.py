@@ -1,1 +1,1 @@
-"""What every command uses: its frame and options, how it speaks, its settings, and how it fails."""
+"""Shared parts of all commands: frame and options, output, settings, and errors."""

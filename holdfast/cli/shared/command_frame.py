@@ -54,7 +54,7 @@ SECURITY_OPTIONS = {
 }
 
 OPTION_NAMES = {"key": "cert-key"}
-"""Where `produce` has an option of that name already."""
+"""Names of options other than those of the fields: `produce` has an option of that name already."""
 
 CLIENT_LOG = logging.getLogger("holdfast.client")
 ZOOKEEPER_S = 10.0  # the same for `zk://...`: there every attempt begins with a pause, and servers may be several
@@ -62,7 +62,7 @@ ZOOKEEPER_S = 10.0  # the same for `zk://...`: there every attempt begins with a
 
 @dataclass(frozen=True)
 class CommandFrame:
-    """What a command gets besides its own arguments."""
+    """Context that a command gets besides its own arguments."""
 
     output: Output
     servers: list[str]
@@ -71,18 +71,18 @@ class CommandFrame:
     security: Security = field(default_factory=Security)
 
     def network(self, *, follow_redirects: bool = True) -> NetworkOptions:
-        """How a command reaches the cluster."""
+        """Options of a command's connections to the cluster."""
         return NetworkOptions(
             follow_redirects=follow_redirects, first_contact_s=FIRST_CONTACT_S, security=self.security
         )
 
     def admin(self, server: str | None = None) -> AdminClient:
-        """For administrative requests: to the cluster, or to that node of it."""
+        """Client for administrative requests: to the cluster, or to that node of it."""
         return AdminClient(server or self.servers, timeout_s=self.timeout_s, options=self.network())
 
 
 class Warnings(logging.Handler):
-    """What the client warns of goes to standard error, where --json leaves room for the error alone."""
+    """Handler that writes the client's warnings to standard error, where --json leaves room for the error alone."""
 
     def __init__(self, *, as_json: bool) -> None:
         super().__init__(logging.WARNING)
@@ -96,8 +96,8 @@ class Warnings(logging.Handler):
 def command_frame(
     *, servers: bool = True, login: bool | None = None
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command `frame: Frame` and the shared options; turn errors into exit statuses. `login`: TLS and who asks,
-    without servers to ask; else both together."""
+    """Give a command `frame: Frame` and the shared options; turn errors into exit statuses. `login`: TLS and
+    credentials, without servers to ask; else both together."""
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(function)
@@ -142,7 +142,7 @@ def command_frame(
 
 
 def _found(servers: list[str], timeout_s: float, zookeeper: settings.ClientZooKeeperSection) -> list[str]:
-    """Addresses as they are; `zk://...` is looked up."""
+    """Addresses of servers, as they are; `zk://...` is looked up."""
     url = next((server for server in servers if server.startswith(SCHEME)), None)
     if url is None:
         return servers

@@ -49,7 +49,7 @@ async def lines(stream: IO[bytes], name: str) -> AsyncIterator[list[bytes]]:
 
 
 async def _chunks(stream: IO[bytes], name: str) -> AsyncIterator[bytes]:
-    """What `stream` gives, as soon as it does. Read by a daemon thread, since a terminal cannot be told to answer:
+    """Yield what `stream` gives, as soon as it does. A daemon thread reads, since a terminal cannot be told to answer:
     a pool's thread that waits for it would hold up the end of the program after Ctrl-C."""
     loop = asyncio.get_running_loop()
     arrived: asyncio.Queue[bytes | Exception] = asyncio.Queue()

@@ -1,4 +1,4 @@
-"""Where the nodes of `holdfast cluster up` are, for commands that ask a cluster.
+"""Servers of `holdfast cluster up`, for commands that ask a cluster.
 
 The rule: a directory that was named means all of its nodes. Without a name only a cluster counts that listens now, in
 one of the two directories that commands make clusters in when they are told none; of two that listen neither is meant.
@@ -14,7 +14,7 @@ from pathlib import Path
 from holdfast.cli.shared.errors import EXIT_USAGE, CliError
 
 USUAL_DIRECTORIES = (Path("var/cluster"), Path("var/run"))
-"""Of `holdfast cluster up`, and of `holdfast demo`, which `make run` is."""
+"""Directories of `holdfast cluster up`, and of `holdfast demo`, which `make run` is."""
 
 USUAL_SERVERS = ["127.0.0.1:5672", "127.0.0.1:5673", "127.0.0.1:5674"]
 
@@ -34,7 +34,7 @@ def servers_of(directory: Path) -> list[str]:
 
 
 def usual_servers() -> list[str]:
-    """Those of the cluster that runs in a usual directory; else the usual ports."""
+    """Servers of the cluster that runs in a usual directory; else the usual ports."""
     found = {
         directory: servers
         for directory in USUAL_DIRECTORIES

@@ -1,4 +1,4 @@
-"""How commands speak: tables and progress for people, JSON for programs.
+"""Output of commands: tables and progress for people, JSON for programs.
 
 Problem: output that is pleasant to read is unpleasant to parse, and the other way round.
 Rule never broken: with --json, standard output holds JSON and nothing else, one document (or one line per item for
@@ -26,7 +26,7 @@ WIDTH_WITHOUT_TERMINAL = 160
 
 
 class Output:
-    """Where a command's words go."""
+    """Output of one command."""
 
     def __init__(self, *, as_json: bool, progress: bool | None = None) -> None:
         self.as_json = as_json
@@ -36,7 +36,7 @@ class Output:
         self._progress = progress
 
     def shows_progress(self, *, in_the_way: bool = False) -> bool:
-        """Whether to draw bars. `in_the_way`: the terminal is where a person types or reads; then only when asked."""
+        """True if bars are drawn. `in_the_way`: the terminal is where a person types or reads; then only when asked."""
         return sys.stderr.isatty() and not in_the_way if self._progress is None else self._progress
 
     def result(self, value: Any) -> None:
@@ -45,7 +45,7 @@ class Output:
             _write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
     def line(self, value: Any) -> None:
-        """One JSON line of a stream."""
+        """Write one JSON line of a stream."""
         _write(json.dumps(value, ensure_ascii=False) + "\n")
 
     def say(self, text: str) -> None:
@@ -53,7 +53,7 @@ class Output:
         (self.notes if self.as_json else self.console).print(text, markup=False, soft_wrap=True)
 
     def note(self, text: str) -> None:
-        """Something on the side: always on standard error."""
+        """Print something on the side: always on standard error."""
         self.notes.print(text, markup=False, soft_wrap=True)
 
     def table(self, title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -72,26 +72,26 @@ class Output:
         self.console.print(table)
 
     def progress(self, text: str, total: int | None, *, in_the_way: bool = False) -> ProgressBar:
-        """One bar."""
+        """Progress with one bar."""
         return ProgressBar(self, {text: total}, self.shows_progress(in_the_way=in_the_way))
 
     def bars(self, totals: dict[str, int | None]) -> ProgressBar:
-        """A bar for each name, together."""
+        """Progress with a bar for each name."""
         return ProgressBar(self, totals, self.shows_progress())
 
 
 def good(text: str) -> Text:
-    """Something to be glad of."""
+    """Green text, for something to be glad of."""
     return Text(text, style="green")
 
 
 def bad(text: str) -> Text:
-    """Something to look at."""
+    """Red text, for something to look at."""
     return Text(text, style="red")
 
 
 def _cell(value: object) -> Text:
-    """What a cell shows, as it is: square brackets in it are text, not markup."""
+    """Cell that shows a value as it is: square brackets in it are text, not markup."""
     return value if isinstance(value, Text) else Text("-" if value is None else str(value))
 
 
@@ -131,17 +131,17 @@ class ProgressBar:
 
 
 def counted(count: int, what: str) -> str:
-    """1 -> '1 log', 1234 -> '1,234 logs'."""
+    """Count with its noun: 1 -> '1 log', 1234 -> '1,234 logs'."""
     return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
 
 
 def rate_text(count: int, seconds: float) -> str:
-    """'1,234/s'; empty below a second, in which the start of a command says more than its pace."""
+    """Rate as text: '1,234/s'; empty below a second, in which the start of a command says more than its pace."""
     return f"{count / seconds:,.0f}/s" if seconds >= 1 else ""
 
 
 def bytes_text(count: float) -> str:
-    """1536 -> '1.5 KiB'."""
+    """Bytes as text: 1536 -> '1.5 KiB'."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if count < 1024:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
@@ -160,8 +160,8 @@ def duration_text(milliseconds: int | None) -> str:
 
 
 def _write(text: str) -> None:
-    """All of it. Where Python keeps no buffer (PYTHONUNBUFFERED, as in many containers) a write that is interrupted
-    would lose the rest without a word, and half a JSON document would look like success."""
+    """Write the whole text. Where Python keeps no buffer (PYTHONUNBUFFERED, as in many containers) a write that is
+    interrupted would lose the rest without a word, and half a JSON document would look like success."""
     stream = sys.stdout
     stream.flush()
     rest = memoryview(text.encode(stream.encoding or "utf-8"))

@@ -1,4 +1,4 @@
-"""How long, and how much, a log keeps: as people write it, and what a change of it would delete.
+"""Retention, how long and how much a log keeps: as people write it, and what a change of it would delete.
 
 Problem: retention deletes within seconds, and for good. A number without a unit is a guess (7 was meant as days, and
 deleted everything older than 7 ms), and so is a bound that nobody held against what is stored.
@@ -25,7 +25,7 @@ class Quantity(click.ParamType):
     _PATTERN = re.compile(r"(-?\d+)\s*([A-Za-z]*)", re.ASCII)
 
     def __init__(self, name: str, units: Mapping[str, int], usual: tuple[str, ...]) -> None:
-        """`usual`: units to offer to somebody who wrote none."""
+        """`usual`: units to offer to a person who wrote none."""
         self.name = name
         self._units, self._usual = units, usual
 
@@ -69,8 +69,8 @@ class Losses(NamedTuple):
 async def retention_losses(
     ranges: RangeClient, present: Mapping[str, Any], retention_ms: int | None, retention_bytes: int | None
 ) -> Losses:
-    """What bounds would delete of the log that is described as `present`. A bound that is none, or wider than the one
-    that is in force, deletes nothing."""
+    """Events that bounds would delete of the log that is described as `present`. A bound that is none, or wider than
+    the one that is in force, deletes nothing."""
     age_ms = retention_ms if _tighter(retention_ms, present.get("retention_ms")) else None
     size = retention_bytes if _tighter(retention_bytes, present.get("retention_bytes")) else None
     deleted = kept = 0

@@ -1,4 +1,4 @@
-"""What the command line knows before its first argument: servers, from a file, the environment or the default.
+"""Settings of the command line before its first argument: servers, from a file, the environment or the default.
 
 Problem: nobody types `--server` fifty times a day, yet a command must never talk to a cluster its user did not mean.
 Rule never broken: the nearest source wins (option, then HOLDFAST_SERVER, then the file, then a cluster that runs here,
@@ -75,7 +75,7 @@ class ClientSecuritySection(msgspec.Struct, forbid_unknown_fields=True, frozen=T
     mechanism: str = ""
 
     def with_options(self, given: dict[str, Any]) -> Security:
-        """Options come before settings; a credential that is given as an option is the only one."""
+        """Settings with options, which come first; a credential that is given as an option is the only one."""
         found = {name: getattr(self, name) for name in self.__struct_fields__}
         if given.get("user") or given.get("token") or given.get("cert"):
             found.update(user="", password_file="", token_file="", cert="", key="")

@@ -1,4 +1,4 @@
-"""Whether Spark can run here."""
+"""Check that Spark can run here."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ _INVENTORY = (
 
 
 def _of_inventory(command: Callable[..., Any]) -> Callable[..., Any]:
-    """What a run on the nodes of an inventory is told of them."""
+    """Add the options that describe the nodes of an inventory."""
     for option in reversed(_INVENTORY):
         command = option(command)
     return command
@@ -157,7 +157,7 @@ def _refuse_given(*names: str, without: str) -> None:
 def _provisioned(
     frame: CommandFrame, path: Path, listener: str, ansible: Path | None, vault_password_file: Path | None
 ) -> Provisioned:
-    """Raises CannotRun."""
+    """Provisioned cluster of an inventory. Raises CannotRun."""
     from chaos.cluster.provisioned import inventory
     from chaos.cluster.provisioned.cluster import Provisioned
 
@@ -214,7 +214,7 @@ def _tell(frame: CommandFrame, done: ChaosRun) -> None:
 
 
 def _not_run(error: CannotRun) -> CliError:
-    """What was broken off has shown nothing; what could not begin is the command's to mend."""
+    """Error for a run that was broken off and has shown nothing, or that could not begin, which the command mends."""
     from chaos.cannot_run import BrokenOff
 
     return CliError(str(error), exit_code=EXIT_NOTHING_PROVEN if isinstance(error, BrokenOff) else EXIT_FAILED)
