@@ -39,7 +39,7 @@ class BatchReader(DataSourceReader):
 
 
 def plan(client: RangeClient, options: SourceOptions) -> list[OffsetRange]:
-    """Raises what is wrong with the options, as far as the log tells."""
+    """Plan the ranges to read. Raises what is wrong with the options, as far as the log tells."""
     extents = known_extents(client, options)
     start = position_of(client, options, extents, options.start or Places(every=EARLIEST), "startingOffsets")
     end = position_of(client, options, extents, options.end or Places(every=LATEST), "endingOffsets")
@@ -55,7 +55,7 @@ def plan(client: RangeClient, options: SourceOptions) -> list[OffsetRange]:
 
 
 def known_extents(client: RangeClient, options: SourceOptions) -> list[PartitionExtent]:
-    """Of the partitions that are read; raises what the nodes say against log and filter."""
+    """Extents of the partitions that are read; raises what the nodes say against log and filter."""
     extents = offsets.chosen(client.extents(options.log), options.partitions, options.log)
     if options.filter is not None:
         client.check(options.log, extents[0].partition, options.filter)

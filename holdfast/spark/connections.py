@@ -20,13 +20,13 @@ KEPT: Final = 4
 """Readings whose connections a worker keeps; it runs one task at a time, so what is closed is idle."""
 
 FIRST_CONTACT_S: Final = 5.0
-"""Where no server ever answers, the address is wrong or the cluster is down: people are told soon."""
+"""Time for the first server to answer. If none does, the address is wrong or the cluster down: people are told soon."""
 
 _clients: OrderedDict[tuple[int, str], RangeClient] = OrderedDict()
 
 
 class Connecting(Protocol):
-    """Of the options of a source or a sink, what says how the cluster is reached."""
+    """The options of a source or a sink that say how the cluster is reached."""
 
     @property
     def servers(self) -> str: ...
@@ -64,7 +64,7 @@ def client_of(reading: str, options: Connecting, *, uncommitted: bool) -> RangeC
 
 
 def resolve(servers: str) -> str:
-    """Addresses, where `zk://...` is looked up."""
+    """Addresses of servers; `zk://...` is looked up."""
     if not servers.startswith("zk://"):
         return servers
     return ",".join(asyncio.run(find_servers(servers)))

@@ -1,7 +1,7 @@
-"""What goes wrong in Spark besides what the client says, and how all of it is said.
+"""Errors in Spark besides those of the client, and how all of them are shown.
 
-Spark shows the whole traceback of a worker. What a person looks for in it is one sentence, so of an error of ours there
-is nothing else, unless it is a defect.
+Spark shows the whole traceback of a worker. A person looks for one sentence in it, so an error of ours shows nothing
+else, unless it is a defect.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class DataLossError(HoldfastError):
 
 
 class SourceFailed(HoldfastError):
-    """What Spark is told: the reason and the advice in one sentence."""
+    """Error as Spark is told it: the reason and the advice in one sentence."""
 
 
 @contextmanager
 def one_sentence() -> Iterator[None]:
-    """Of an error of ours, only the sentence leaves the block."""
+    """Let errors of ours leave the block as one sentence only."""
     try:
         yield
     except (SourceFailed, InternalError):
@@ -52,14 +52,15 @@ def one_sentence() -> Iterator[None]:
 
 
 def _hide_traceback() -> None:
-    """In a worker of Spark's, which ends when it has told the driver of the error: nothing else is hidden by this."""
+    """Hide the traceback in a worker of Spark's, which ends when it has told the driver: nothing else is hidden by
+    this."""
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     if spec is not None and spec.name.startswith("pyspark."):
         os.environ[HIDES_TRACEBACK] = "1"
 
 
 def in_one_sentence(function: Callable[P, T]) -> Callable[P, T]:
-    """The same for all that a function does."""
+    """Let errors of ours leave the function as one sentence only."""
 
     @functools.wraps(function)
     def told(*args: P.args, **kwargs: P.kwargs) -> T:

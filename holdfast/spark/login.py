@@ -1,4 +1,4 @@
-"""How Spark's processes show the nodes who they are: options that name files, which every worker can read.
+"""Login of Spark's processes at the nodes: options that name files, which every worker can read.
 
 Problem: options of a data source stand in plans, in the web page and in logs of Spark. So no secret is an option: a
 password or a token is the first line of a file, read in each process at each connection. Certificates are files anyway.
@@ -20,7 +20,7 @@ SECRETS: Final = ("password", "token")
 
 
 def security_of(texts: Mapping[str, str]) -> Security:
-    """What the options, by their names in lower case, say. Raises OptionError."""
+    """Security that the options give, by their names in lower case. Raises OptionError."""
     for name in SECRETS:
         if name in texts:
             raise OptionError(
@@ -48,7 +48,7 @@ def security_of(texts: Mapping[str, str]) -> Security:
 
 
 def options_of(security: Security) -> dict[str, str]:
-    """The options that say the same. Raises OptionError for secrets that are in no file."""
+    """Options that give this Security. Raises OptionError for secrets that are in no file."""
     if security.password or security.token:
         raise OptionError(
             "a job on Spark logs in by files that each of its processes can read",
@@ -67,5 +67,5 @@ def options_of(security: Security) -> dict[str, str]:
 
 
 def _absolute(path: str) -> str:
-    """Workers have folders of their own."""
+    """Make a path absolute: workers have folders of their own."""
     return str(Path(path).absolute()) if path else ""

@@ -1,6 +1,6 @@
-"""From options and extents to ranges of offsets: the arithmetic of reading, without a socket.
+"""Arithmetic of reading, from options and extents to ranges of offsets, without a socket.
 
-A *position* is the next offset to be read, by partition. What Spark writes into a checkpoint is a position and the
+A *position* is the next offset to be read, by partition. Spark writes a position into a checkpoint, and the
 identity of the log that it is in: the same offsets of another log are other events. A range holds the events
 with first <= offset < end; offsets have gaps (markers of transactions, events that were rolled back, what a filter left
 out), so a range may hold fewer events than it has offsets, or none.
@@ -47,7 +47,7 @@ class Places:
     of: Mapping[str, Place] = field(default_factory=dict)
 
     def check(self, option: str, partitions: Sequence[str]) -> None:
-        """Raises OptionError unless it says something of each partition, and of no other."""
+        """Raise OptionError unless it says something of each partition, and of no other."""
         if self.every is not None:
             return
         missing = [name for name in partitions if name not in self.of]
@@ -68,7 +68,7 @@ class OffsetRange:
 
 
 def chosen(extents: Sequence[PartitionExtent], wanted: tuple[str, ...] | None, log: str) -> list[PartitionExtent]:
-    """Those that are to be read; raises OptionError."""
+    """Extents of the partitions that are to be read; raises OptionError."""
     if wanted is None:
         return list(extents)
     known = {extent.partition: extent for extent in extents}
@@ -81,7 +81,7 @@ def chosen(extents: Sequence[PartitionExtent], wanted: tuple[str, ...] | None, l
 def resolved(
     places: Places, extents: Sequence[PartitionExtent], offset_at: Callable[[PartitionExtent, int], int]
 ) -> Position:
-    """Where the places are. `offset_at`: of the first event at a time or later."""
+    """Offsets of the places. `offset_at`: returns that of the first event at a time or later."""
     position = {}
     for extent in extents:
         place = places.place(extent.partition)
@@ -95,7 +95,7 @@ def resolved(
 
 
 def check_reach(position: Position, extents: Sequence[PartitionExtent], option: str) -> None:
-    """Raises OptionError for offsets that the log does not have yet."""
+    """Raise OptionError for offsets that the log does not have yet."""
     for extent in extents:
         if position[extent.partition] > extent.end:
             raise OptionError(
@@ -105,7 +105,7 @@ def check_reach(position: Position, extents: Sequence[PartitionExtent], option: 
 
 
 def checkpointed(position: Position, identity: str | None) -> Checkpointed:
-    """The log comes last: Spark takes two of them for one if their texts are the same."""
+    """Position and log as a checkpoint has them. The log is last: Spark takes two for one if their texts are alike."""
     return {**position, **({} if identity is None else {LOG: identity})}
 
 
@@ -116,7 +116,7 @@ def parted(written: Checkpointed) -> tuple[Position, str | None]:
 
 
 def check_identity(written: str | None, found: str | None, log: str) -> None:
-    """Raises DataLossError if the log of a checkpoint is not the one that was found."""
+    """Raise DataLossError if the log of a checkpoint is not the one that was found."""
     if None in (written, found) or written == found:
         return
     same_cluster = str(written).partition("/")[0] == str(found).partition("/")[0]
@@ -151,8 +151,8 @@ def without_lost(position: Position, extents: Sequence[PartitionExtent], log: st
 
 
 def ranges(start: Position, end: Position, min_partitions: int | None) -> list[OffsetRange]:
-    """What lies between, at least in so many pieces if there are as many offsets. A partition that is new to `end` is
-    read from its first offset on."""
+    """Ranges between two positions, at least so many pieces if there are as many offsets. A partition that is new to
+    `end` is read from its first offset on."""
     whole = [OffsetRange(partition, start.get(partition, 0), last) for partition, last in end.items()]
     whole = [each for each in whole if each.first < each.end]
     if min_partitions is None or min_partitions <= len(whole):
@@ -169,7 +169,7 @@ def _pieces(whole: OffsetRange, total: int, min_partitions: int) -> list[OffsetR
 
 
 def limited(start: Position, ends: Position, max_offsets: int | None) -> Position:
-    """As far as the limit lets one batch go: each partition gets its share of it by what it has to be read."""
+    """Position up to which the limit lets one batch go: each partition gets its share by what it has to be read."""
     behind = {partition: max(0, end - start.get(partition, 0)) for partition, end in ends.items()}
     total = sum(behind.values())
     # A partition never goes back, not even when the log was replaced by a shorter one.
@@ -185,7 +185,7 @@ def limited(start: Position, ends: Position, max_offsets: int | None) -> Positio
 
 
 def offsets_for_bytes(max_bytes: int, extents: Sequence[PartitionExtent]) -> int:
-    """About how many events have so many bytes, by what is stored; at least one."""
+    """Number of events that have about so many bytes, by what is stored; at least one."""
     events = sum(extent.stored_events for extent in extents)
     size = sum(extent.stored_bytes for extent in extents)
     return max(1, max_bytes * events // size) if events and size else max_bytes

@@ -47,7 +47,7 @@ _KAFKA_NUMBERS: Final = {-2: EARLIEST, -1: LATEST}  # as in Kafka's JSON
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """What the options say. `start` and `end` None: as the kind of reading has it (earliest to latest; from now on)."""
+    """Options of a source. `start` and `end` None: as the kind of reading has it (earliest to latest; from now on)."""
 
     servers: str
     log: str
@@ -72,7 +72,7 @@ def columns_of(given: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def parse(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
-    """Raises OptionError."""
+    """Parse the options of a source. Raises OptionError."""
     texts = lowered(given)
     security = login.security_of(texts)
     _check_names(texts, streaming)
@@ -105,7 +105,7 @@ def lowered(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def check_known(texts: Mapping[str, str], names: tuple[str, ...]) -> None:
-    """Raises OptionError for one that is not among the names."""
+    """Raise OptionError for an option that is not among the names."""
     known = {name.lower(): name for name in names}
     for name in texts:
         if name not in known:

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 @dataclass
 class RangePartition(InputPartition):
-    """What one task reads. `reading`: the batch, or the run of a stream, that it is part of. `identity`: of the log
-    that was planned for."""
+    """Range that one task reads. `reading`: the batch, or the run of a stream, that it is part of. `identity`: that of
+    the log that was planned for."""
 
     range: OffsetRange
     options: SourceOptions
@@ -61,8 +61,8 @@ def _batches(task: RangePartition) -> Iterator[pa.RecordBatch]:
 
 
 def _check_loss(client: RangeClient, task: RangePartition, gap: int) -> None:
-    """Gaps are normal. One that begins where the log does not reach any more may be what retention has taken since the
-    range was planned."""
+    """Check a gap for lost events. Gaps are normal. One that begins where the log does not reach any more may be what
+    retention has taken since the range was planned."""
     wanted, options = task.range, task.options
     for extent in client.extents(options.log):
         if extent.partition == wanted.partition and gap < min(extent.start, wanted.end):

@@ -21,7 +21,7 @@ from holdfast.spark.schema import schema_of
 PRODUCER_ID = "com.microsoft:producer-id"
 PRODUCER_SEQUENCE = "com.microsoft:producer-sequence-number"
 PUBLISHER_COLUMNS = frozenset({"producerId", "sequenceNumber"})
-"""Nodes tell them only to who asks: it costs them, and us, something for each event."""
+"""Nodes tell them only on request: it costs them, and us, something for each event."""
 GROUP_KEY = "event-streams-group-key"
 _HEADER = ("durable", "priority", "ttl", "first_acquirer", "delivery_count")
 _PROPERTIES = (
@@ -33,14 +33,14 @@ Texts = dict[str, str | None]
 
 
 class BatchBuilder:
-    """Makes record batches of one partition's blocks."""
+    """Builder of Arrow record batches from one partition's blocks."""
 
     def __init__(self, columns: tuple[str, ...]) -> None:
         self._schema = to_arrow_schema(schema_of(columns), timezone="UTC")
         self._nothing = pa.array([], pa.int8())  # of maps without entries, as many as were needed at once
 
     def batch(self, block: EventBlock) -> tuple[pa.RecordBatch, int, int]:
-        """With the first and the last offset."""
+        """Record batch of a block, with its first and last offset."""
         arrays = arrays_of(block)
         if arrays is not None:
             found = [self._of_arrays(field, block, arrays) for field in self._schema]
@@ -110,7 +110,7 @@ class BatchBuilder:
         return found
 
     def _number(self, block: EventBlock, columns: EventColumns, part: int, name: str) -> list[int | None]:
-        """As the node tells it; of who has no numbers there, as the event's own annotations say."""
+        """Numbers as the node tells them; for events without numbers there, as their own annotations say."""
         told = columns.publishers or [(-1, -1)] * len(block)
         found: list[int | None] = [None if numbers[0] < 0 else numbers[part] for numbers in told]
         for place, event in columns.decoded.items():
@@ -120,7 +120,7 @@ class BatchBuilder:
 
 
 def _system(event: ReceivedEvent) -> dict[str, Any]:
-    """By the names of AMQP."""
+    """Header, properties and annotations, by the names of AMQP."""
     message = event.message
     found = {
         name.replace("_", "-"): value

@@ -41,7 +41,7 @@ def schema_of(columns: tuple[str, ...]) -> StructType:
 
 
 def check_schema(given: StructType, columns: tuple[str, ...]) -> None:
-    """Raises OptionError if the program has set a schema of its own."""
+    """Raise OptionError if the program has set a schema of its own."""
     own = schema_of(columns)
     if [(field.name, field.dataType) for field in given.fields] != [(f.name, f.dataType) for f in own.fields]:
         raise OptionError(

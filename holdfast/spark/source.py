@@ -1,7 +1,7 @@
-"""What Spark finds under the name `holdfast`.
+"""Data source that Spark finds under the name `holdfast`.
 
-Rule never broken: what can be known to be wrong before the cluster is asked is said when the source is loaded, and what
-the cluster says against it while the driver plans: no task is started for a query that cannot work.
+Rule never broken: a fault that shows without the cluster is reported when the source is loaded, and one that the
+cluster reports, while the driver plans: no task is started for a query that cannot work.
 """
 
 from __future__ import annotations

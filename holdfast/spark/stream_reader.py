@@ -90,7 +90,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = {extent.partition: extent.end for extent in self._ask()}
 
     def reportLatestOffset(self) -> Position | None:
-        """For the query's progress: how far the log reached when the batch was planned."""
+        """Report how far the log reached when the batch was planned, for the query's progress."""
         return None if self._extents is None else {extent.partition: extent.end for extent in self._extents}
 
     # ---------------------------------------------------------------- the batch
@@ -118,7 +118,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # ---------------------------------------------------------------- the cluster
 
     def _resolved(self) -> SourceOptions:
-        """With addresses: what `zk://...` stands for is asked once."""
+        """Options with addresses: `zk://...` is resolved once."""
         self._options = replace(self._options, servers=resolve(self._options.servers))
         return self._options
 

@@ -1,4 +1,4 @@
-"""From Arrow's columns to encoded events and the partitions that they go to, a column at a time.
+"""Conversion of Arrow's columns to encoded events and the partitions that they go to, a column at a time.
 
 Problem: an event that Python touches costs a microsecond for each thing that is done with it.
 Rules never broken: the bytes are those that the client would write for the same body, key and properties; rows of one
@@ -56,7 +56,7 @@ class RowError(OptionError):
 
 
 def check_schema(given: StructType) -> None:
-    """Raises OptionError with one sentence."""
+    """Check the columns of the rows. Raises OptionError with one sentence."""
     shape = "body (binary or string) and, if wanted, key (string), partition (string or int), properties (map of texts)"
     for field in given.fields:
         known = TYPES.get(field.name)
@@ -75,7 +75,7 @@ def check_schema(given: StructType) -> None:
 
 
 class Router:
-    """Says where rows go. `of_key`: the client's word on it."""
+    """Router of rows to partitions. `of_key`: the client's choice for a key."""
 
     def __init__(self, log: str, partitions: Sequence[str], of_key: Callable[[str], str], turn: int) -> None:
         self._log, self._names = log, list(partitions)
@@ -84,7 +84,7 @@ class Router:
         self._turn = turn  # tasks begin at different partitions
 
     def split(self, rows: pa.RecordBatch) -> Iterator[tuple[str, list[bytes]]]:
-        """For each partition that gets something: its encoded events, in their order."""
+        """Yield each partition that gets something, with its encoded events, in their order."""
         if not rows.num_rows:
             return
         events = encoded(rows)
@@ -97,7 +97,7 @@ class Router:
             yield self._names[place], pieces(events.take(pa.array(np.flatnonzero(places == place))))
 
     def places(self, rows: pa.RecordBatch) -> NDArray[np.int64]:
-        """Of each row: the number of its partition."""
+        """Number of the partition of each row."""
         places = np.full(rows.num_rows, NOWHERE, dtype=np.int64)
         if "partition" in rows.schema.names:
             places = _looked_up(rows.column("partition"), self._named, places)
@@ -120,7 +120,7 @@ class Router:
 
 
 def _looked_up(column: pa.Array, place_of: Callable[[Any], int], places: NDArray[np.int64]) -> NDArray[np.int64]:
-    """With the places that these values give to rows that have none yet; each distinct value is looked up once."""
+    """Fill in the places that these values give to rows that have none yet; each distinct value is looked up once."""
     distinct = column.dictionary_encode()
     table = np.array([place_of(value) for value in distinct.dictionary.to_pylist()] + [NOWHERE], dtype=np.int64)
     found = table[distinct.indices.fill_null(len(table) - 1).to_numpy(zero_copy_only=False)]
@@ -128,7 +128,7 @@ def _looked_up(column: pa.Array, place_of: Callable[[Any], int], places: NDArray
 
 
 def encoded(rows: pa.RecordBatch) -> pa.LargeBinaryArray:
-    """Each row as an AMQP message."""
+    """Encode each row as an AMQP message."""
     bodies = rows.column("body").cast(BYTES)
     if bodies.null_count:
         raise RowError(f"the body of a row is null ({bodies.null_count} of {len(bodies)} rows)")
@@ -140,7 +140,7 @@ def encoded(rows: pa.RecordBatch) -> pa.LargeBinaryArray:
 
 
 def _each(values: pa.Array, make: Callable[[Any], bytes]) -> pa.Array:
-    """What is made of each value, nothing of null; made once of each distinct one."""
+    """Make something of each value, nothing of null; made once for each distinct one."""
     distinct = values.dictionary_encode()
     made = pa.array([make(value) for value in distinct.dictionary.to_pylist()] + [b""], BYTES)
     return made.take(distinct.indices.fill_null(len(made) - 1))

@@ -1,4 +1,4 @@
-"""What a worker process keeps between the tasks of one batch: a thread, a producer, and what it heard of the group.
+"""Connections that a worker process keeps between the tasks of one batch: a thread, a producer, and the group's state.
 
 Problem: as with reading: workers are forked, and run many short tasks.
 Rules never broken: a connection is used in the process that made it, and for one batch of one run: so a batch learns
@@ -40,7 +40,7 @@ class SinkConnection:
             raise
 
     def is_done(self, names: GroupNames, query: str, *, once: bool) -> bool:
-        """Whether the batch was committed before; if not, it is open now. The first task of a process asks."""
+        """True if the batch was committed before; if not, it is open now. The first task of a process asks."""
         if names not in self._opened:
             self._opened[names] = self.thread.run(lambda: self._open(names, query, once))
         return self._opened[names]
@@ -73,7 +73,7 @@ _connections: OrderedDict[tuple[int, str], SinkConnection] = OrderedDict()
 
 
 def connection_of(run: str, options: SinkOptions, *, idempotent: bool) -> SinkConnection:
-    """The one that this process has for the run."""
+    """Connection that this process has for the run."""
     name = (os.getpid(), run)
     found = _connections.get(name)
     if found is None:
@@ -87,7 +87,7 @@ def connection_of(run: str, options: SinkOptions, *, idempotent: bool) -> SinkCo
 
 
 def forget(run: str) -> None:
-    """Something went wrong with it."""
+    """Forget the connection of a run, after something went wrong with it."""
     found = _connections.pop((os.getpid(), run), None)
     if found is not None:
         found.close()

@@ -24,7 +24,7 @@ GROUP_ONLY: Final = ("writerId", "batchId", "leaseSeconds", "groupTimeoutSeconds
 ASYNC_PROGRESS: Final = "asyncprogresstracking"
 
 OF_SPARK: Final = ("checkpointlocation", "queryname", ASYNC_PROGRESS)
-"""Of a stream, for Spark itself; it shows them to the sink."""
+"""Options of a stream for Spark itself, which shows them to the sink."""
 
 EXACTLY_ONCE: Final = "exactly-once"
 AT_LEAST_ONCE: Final = "at-least-once"
@@ -33,7 +33,7 @@ LEASE_S: Final = 30
 MIN_LEASE_S, MAX_LEASE_S = 2, 300
 GROUP_TIMEOUT_S: Final = 900
 MAX_GROUP_TIMEOUT_S: Final = 4 * 3600
-"""What the nodes take."""
+"""Limit of the nodes."""
 
 MAX_WRITER_CHARACTERS: Final = 128
 """The name that the nodes know holds the log's as well, in 256 characters."""
@@ -41,7 +41,7 @@ MAX_WRITER_CHARACTERS: Final = 128
 
 @dataclass(frozen=True)
 class SinkOptions:
-    """`batch`: of a batch write whose writer has a name; a stream's are numbered by Spark."""
+    """Options of a sink. `batch`: of a batch write whose writer has a name; a stream's are numbered by Spark."""
 
     servers: str
     log: str
@@ -55,7 +55,7 @@ class SinkOptions:
 
 
 def parse(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
-    """Raises OptionError."""
+    """Parse the options of a sink. Raises OptionError."""
     texts = lowered(given)
     if streaming:
         _check_progress(texts)

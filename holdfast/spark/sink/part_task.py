@@ -1,6 +1,6 @@
 """One task attempt of Spark's: it writes its part of a batch, and says so in a message that the driver may count.
 
-Problem: nobody tells an attempt that it lost, and nobody cleans up behind one that died; and while an attempt has
+Problem: nobody tells an attempt that it lost, and nobody cleans up after one that died; and while an attempt has
 events in the log that are not decided, readers of committed events wait.
 Rules never broken:
  - an attempt is a member of the batch's group; what it wrote counts if the driver names it, and else never;
@@ -32,18 +32,18 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 HELD_BYTES: Final = 16 << 20
-"""Of its input, which an attempt holds before it joins. Most batches of a stream are smaller."""
+"""Input that an attempt holds before it joins. Most batches of a stream are smaller."""
 
 SENT_ROWS: Final = 20_000
 """Encoded and sent together, about: enough that partitions are busy while the next ones are encoded."""
 
 IDLE_SHARE: Final = 0.75
-"""Of a lease: an attempt whose input stalls for so long lets go by itself, before the nodes would have to find out."""
+"""Share of a lease: an attempt whose input stalls for so long leaves by itself, before the nodes have to find out."""
 
 
 @dataclass(frozen=True)
 class PartWritten(WriterCommitMessage):
-    """`member`: who wrote it, if there was something to write. `is_done`: the batch was committed before."""
+    """`member`: the one that wrote it, if there was something to write. `is_done`: the batch was committed before."""
 
     names: GroupNames
     part: str
@@ -54,8 +54,8 @@ class PartWritten(WriterCommitMessage):
 
 @dataclass(frozen=True)
 class Attempt:
-    """Which attempt of which task of which batch this is. `query`: whose batches they are. `once`: the writer's name
-    was drawn for this batch."""
+    """Identity of one attempt of a task of a batch. `query`: the query whose batches they are. `once`: the writer's
+    name was drawn for this batch."""
 
     names: GroupNames
     part: int
@@ -65,14 +65,14 @@ class Attempt:
 
 
 class _Way(Protocol):
-    """Where events go: a member of a group, or a producer."""
+    """Sender of events: a member of a group, or a producer."""
 
     async def send_batch(self, batch: EventBatch) -> object: ...
 
 
 @dataclass
 class _Sending:
-    """What is under way. One piece at a time: rows of a partition keep their order."""
+    """Pieces under way, one at a time: rows of a partition keep their order."""
 
     connection: SinkConnection
     numbered: bool = False
@@ -80,13 +80,13 @@ class _Sending:
     _under_way: Future[None] | None = field(default=None)
 
     def put(self, way: _Way, split: list[tuple[str, list[bytes]]]) -> None:
-        """Returns when the piece before has arrived."""
+        """Send a piece, once the one before has arrived."""
         self.finish()
         self.events += sum(len(contents) for _, contents in split)
         self._under_way = self.connection.thread.start(lambda: self._send(way, split))
 
     async def _send(self, way: _Way, split: list[tuple[str, list[bytes]]]) -> None:
-        """All of it is answered when this returns. Raises the first failure; the attempt ends with it."""
+        """Send a piece; all of it is answered when this returns. Raises the first failure; the attempt ends with it."""
         await asyncio.gather(*(self._send_to(way, partition, contents) for partition, contents in split))
 
     async def _send_to(self, way: _Way, partition: str, contents: list[bytes]) -> None:
@@ -141,7 +141,7 @@ def _joined(connection: SinkConnection, member: GroupMember) -> Iterator[None]:
 def write_at_least_once(
     options: SinkOptions, attempt: Attempt, rows: Iterator[pa.RecordBatch], *, keyed: bool
 ) -> PartWritten:
-    """Without a group. Idempotent, so that a failure within the attempt leaves no copies, unless there are keys:
+    """Write without a group. Idempotent, so that a failure within the attempt leaves no copies, unless there are keys:
     the numbers of events stand where a key would."""
     names, part, numbered = attempt.names, str(attempt.part), not keyed
     with one_sentence(), _forgotten_on_failure(names.run):
@@ -170,7 +170,7 @@ def _router(options: SinkOptions, producer: ProducerClient, part: int) -> Router
 
 
 def hold(rows: Iterator[pa.RecordBatch], most_bytes: int) -> tuple[list[pa.RecordBatch], Iterator[pa.RecordBatch]]:
-    """What comes until it is more than that, or all; and the rest."""
+    """Take rows until they are more than that, or all; returns them and the rest."""
     held: list[pa.RecordBatch] = []
     size = 0
     for batch in rows:
@@ -183,7 +183,7 @@ def hold(rows: Iterator[pa.RecordBatch], most_bytes: int) -> tuple[list[pa.Recor
 
 
 def joined_up(held: Sequence[pa.RecordBatch], rest: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
-    """All of it, in pieces of so many rows or more."""
+    """Yield all rows, in pieces of so many rows or more."""
     import pyarrow as pa
 
     waiting: list[pa.RecordBatch] = []

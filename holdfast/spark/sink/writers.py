@@ -1,4 +1,4 @@
-"""What Spark plans, sends to tasks, and asks to commit: the writers of batches and streams.
+"""Writers of batches and streams, which Spark plans, sends to tasks, and asks to commit.
 
 Problem: Spark makes a writer to plan a batch, pickles it for tasks, and has a stream's batch committed by another one,
 made anew in another process, which knows the options and what tasks have said. Planning is not told which batch of
@@ -54,8 +54,8 @@ class UnfitCommit(HoldfastError):
 
 @dataclass(frozen=True)
 class Planned:
-    """What tasks know. `writer` None: the query's id is the writer's name; `batch` None: Spark's number. `once`: the
-    writer's name was drawn for this batch: nodes need not remember it for long."""
+    """Plan of a batch that tasks get. `writer` None: the query's id is the writer's name; `batch` None: Spark's number.
+    `once`: the writer's name was drawn for this batch: nodes need not remember it for long."""
 
     options: SinkOptions
     run: str
@@ -89,12 +89,12 @@ class Planned:
 
 
 def group_writer(name: str, log: str) -> str:
-    """What the nodes know the writer as. One writer may write the same batch to several logs: those are several."""
+    """Name by which the nodes know the writer. One that writes the same batch to several logs has several."""
     return f"{name}/{log}"
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Spark pickles it for tasks, and commits by it."""
+    """Writer of one batch. Spark pickles it for tasks, and commits by it."""
 
     def __init__(self, planned: Planned) -> None:
         self._planned = planned
@@ -116,7 +116,7 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """The one that commits is not the one that was pickled."""
+    """Writer of a stream's batches. The one that commits is not the one that was pickled."""
 
     def __init__(self, planned: Planned) -> None:
         self._planned = planned
@@ -164,7 +164,7 @@ def _plan(
 
 
 def _check_log(options: SinkOptions) -> None:
-    """Raises if there is none, or nobody answers; once in a process, which Spark uses for many batches."""
+    """Raise if there is no log, or no node answers; once in a process, which Spark uses for many batches."""
     known = (os.getpid(), options.servers, options.log)
     if known not in _known_logs:
         with open_client(options, uncommitted=True) as client:
@@ -178,7 +178,7 @@ def _check_log(options: SinkOptions) -> None:
 def winners_of(
     messages: Sequence[WriterCommitMessage | None], batch: int | None
 ) -> tuple[GroupNames, list[str]] | None:
-    """What is to be committed; None: nothing was written, or it was committed before. Raises UnfitCommit."""
+    """Group and members to be committed; None: nothing was written, or it was committed before. Raises UnfitCommit."""
     parts = [message for message in messages if isinstance(message, PartWritten)]
     if len(parts) != len(messages):
         raise UnfitCommit(f"{len(messages) - len(parts)} of {len(messages)} tasks have said nothing of what they wrote")
