@@ -59,14 +59,14 @@ class Audit:
 
 @dataclass(frozen=True)
 class AuditVerdict:
-    """`checks`: name -> (result, rows that were looked at, anomalies)."""
+    """Verdict of an audit. `checks`: name -> (result, rows that were looked at, anomalies)."""
 
     result: str
     checks: dict[str, tuple[str, int, int]]
 
 
 def run(spark: SparkSession, job: Audit, say: Callable[[str], None]) -> AuditVerdict:
-    """Says what it has found, and writes all of it as Parquet if a report is wanted."""
+    """Run the audit, say what it has found, and writes all of it as Parquet if a report is wanted."""
     history = read(spark, job)
     kept = [table.cache() for table in (history.sends, history.reads, history.stored)]  # nearly every check takes them
     checks = [check for check in CHECKS if check.of_log or job.history is not None]
@@ -87,7 +87,7 @@ def run(spark: SparkSession, job: Audit, say: Callable[[str], None]) -> AuditVer
 
 
 def judged(history: HistoryFrames, found: DataFrame, checks: Sequence[Check], *, sent: bool) -> AuditVerdict:
-    """Of these checks; the others had nothing to look at. `sent`: it is known what producers have sent, so that
+    """Verdict of these checks; the others had nothing to look at. `sent`: it is known what producers have sent, so that
     something must have been looked at for losses."""
     wrong = {row.check: row["count"] for row in found.groupBy("check").count().collect()}
     looked_at = {row.check: row.rows for row in _looked_at(history, checks).collect()}
@@ -103,7 +103,7 @@ def judged(history: HistoryFrames, found: DataFrame, checks: Sequence[Check], *,
 
 
 def _looked_at(history: HistoryFrames, checks: Sequence[Check]) -> DataFrame:
-    """check, rows: of these checks in one job."""
+    """Count what these checks look at, in one job: check, rows."""
     counts = [
         check.judged(history).agg(f.count("*").alias("rows")).select(f.lit(check.name).alias("check"), "rows")
         for check in checks
@@ -115,7 +115,7 @@ def _looked_at(history: HistoryFrames, checks: Sequence[Check]) -> DataFrame:
 
 
 def read(spark: SparkSession, job: Audit) -> HistoryFrames:
-    """What there is; tables that are not there are empty."""
+    """Read the tables that there are; others are empty."""
 
     def table(name: str, schema: str) -> DataFrame:
         return _table(spark, job.history, name, schema)
@@ -135,13 +135,13 @@ def read(spark: SparkSession, job: Audit) -> HistoryFrames:
 
 
 def captured(events: DataFrame, value: str = VALUE) -> DataFrame:
-    """Events of a log, as Spark reads them, as what is stored."""
+    """Stored events, from a log's events as Spark reads them."""
     numbers = f.col("producerId").alias("producer_id"), f.col("sequenceNumber").alias("sequence")
     return events.select(f.expr(value).alias("msg_id"), "partition", "offset", *numbers)
 
 
 def _table(spark: SparkSession, directory: str | None, name: str, schema: str) -> DataFrame:
-    """With these columns and types, whatever others the file has."""
+    """Read a table with these columns and types, whatever others the file has."""
     columns = [column.split() for column in schema.split(", ")]
     if directory is None:
         return spark.createDataFrame([], schema)

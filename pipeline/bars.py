@@ -8,8 +8,8 @@ An event is a line of the trades file: ms_of_day,symbol,price,size,exchange,cond
 on the date, UTC. Suspicious trades are left out. Of trades with equal times the earlier offset is first; a symbol's
 trades are in one partition, as a producer with the symbol as key puts them.
 
-Problem: a minute is given out once, when nothing more of it can come; who knows when that is? While trades come, the
-watermark: the latest time seen, less `late_by`; what comes later is dropped, and said. But behind the last minutes of a
+Problem: a minute is given out once, when nothing more of it can come; how to know when that is? While trades come, the
+watermark: the latest time seen, less `late_by`; what comes later is dropped, and said. But after the last minutes of a
 day nothing comes that would move it. With `available_now` the day is over, so a *close* is put into a second source of
 the query: a time after the day, and no trade. What was read before it counts, and the watermark passes all minutes.
 With a target, a second query follows the first one: what counts of its files goes into another log, each bar once, as
@@ -71,7 +71,7 @@ class Bars:
 
 
 def run(spark: SparkSession, job: Bars, say: Callable[[str], None]) -> None:
-    """To the end of the log, with all minutes; or for good."""
+    """Run to the end of the log, with all minutes; or for good."""
     closes = Path(job.checkpoint) / "closes"
     closes.mkdir(parents=True, exist_ok=True)
     start, into_target = partial(_start, spark, job, closes), partial(_start_target, spark, job)
@@ -99,7 +99,7 @@ def _start(spark: SparkSession, job: Bars, closes: Path):  # type: ignore[no-unt
 
 
 def _start_target(spark: SparkSession, job: Bars) -> StreamingQuery:
-    """Of the files that count: the first query has made the list of them before this one looks."""
+    """Start the query on the files that count: the first query has made the list of them before this one looks."""
     bar = spark.readStream.schema(BAR).parquet(job.parquet)
     body = f.to_json(f.struct(*COLUMNS)).alias("body")
     writer = bar.select(body, f.col("symbol").alias("key")).writeStream.format("holdfast").outputMode("append")

@@ -34,7 +34,7 @@ class Capture:
 
 
 def run(spark: SparkSession, job: Capture, say: Callable[[str], None]) -> None:
-    """To the end of the log, or for good."""
+    """Capture to the end of the log, or for good."""
     source = spark.readStream.format("holdfast").options(servers=job.server, **job.login, log=job.source)
     source = source.option("startingOffsets", "earliest")
     if job.max_events is not None:

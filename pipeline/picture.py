@@ -11,7 +11,7 @@ PRICE, RANGE, VOLUME = "#1f4e79", "#9dc3e6", "#a6a6a6"
 
 
 def draw(bars: Any, date: datetime.date, file: Path) -> None:
-    """`bars`: a DataFrame of pandas with the columns of `pipeline.bars`."""
+    """Draw a day's bars. `bars`: a DataFrame of pandas with the columns of `pipeline.bars`."""
     import matplotlib as mpl
 
     mpl.use("Agg")  # no screen is needed

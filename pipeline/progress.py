@@ -1,4 +1,4 @@
-"""What a job says while it runs: a line for each batch that had something, and what it left behind."""
+"""Progress of a job while it runs: a line for each batch that had something, and what it left to read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LOOK_EVERY_S = 1
 
 SLOW_PYTHON = "Python worker failed to connect back"
 MOST_SLOW_STARTS = 5
-"""In a row. A machine on which Python never comes up in ten seconds has another trouble than being busy."""
+"""Limit of slow starts in a row. A machine on which Python never comes up in ten seconds is not only busy."""
 
 Start = Callable[[], StreamingQuery]
 Say = Callable[[str], None]
@@ -45,7 +45,7 @@ def line(progress: Mapping[str, Any]) -> str:
 
 
 class Query:
-    """One that is started again, from its checkpoint, when the machine was too busy for Spark's Python to come up:
+    """A query that is started again, from its checkpoint, when the machine was too busy for Spark's Python to come up:
     Spark gives it ten seconds, when a source is opened and when a sink commits, and no setting changes that."""
 
     def __init__(self, start: Start, say: Say) -> None:
@@ -54,7 +54,7 @@ class Query:
         self.running = start()
 
     def wait(self, within_s: float) -> bool:
-        """Has it ended? Raises why, if it failed."""
+        """True if it has ended. Raises why, if it failed."""
         try:
             return bool(self.running.awaitTermination(within_s))
         except StreamingQueryException as error:
@@ -69,7 +69,7 @@ class Query:
 
 
 def follow(start: Start, say: Say, *beside: Start) -> None:
-    """Until the query that is started ends; raises why, if it failed, or one of those beside it."""
+    """Follow the query that is started until it ends; raises why, if it failed, or one of those beside it."""
     query, *others = (Query(each, say) for each in (start, *beside))
     told = -1
     over = False

@@ -3,8 +3,8 @@
     holdfast pipeline replay --server 127.0.0.1:5672 --parquet out --target trades-again
     spark-submit pipeline/replay.py ...                                                     (the same, on any cluster)
 
-It is one batch: readers of committed events see nothing before all of it is there. With the name of a writer, who asks
-for it once more writes nothing: it is there.
+It is one batch: readers of committed events see nothing before all of it is there. With the name of a writer, a second
+run writes nothing: it is there.
 The events of one captured partition are written in the order of their offsets, so those of a key keep theirs.
 """
 

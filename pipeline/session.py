@@ -30,7 +30,7 @@ def session(name: str) -> SparkSession:
 
 
 def parsed(parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> dict[str, Any]:
-    """What `spark-submit` was given for a job; how it logs in is one of its fields."""
+    """Arguments that `spark-submit` was given for a job; the login is one of its fields."""
     places = parser.add_argument_group("login", "Give these as to the data source: files that every worker can read.")
     names = {name.lower(): name for name in login.NAMES}
     for option in ("ca", "cert", "cert-key", "user", "password-file", "token-file", "mechanism"):

@@ -1,1 +1,1 @@
-"""What can be wrong with a log and its clients, as functions from DataFrames to a DataFrame of anomalies."""
+"""Checks of a log and its clients, as functions from DataFrames to a DataFrame of anomalies."""

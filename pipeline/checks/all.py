@@ -1,4 +1,4 @@
-"""Which checks there are: those that a captured log and its clients' histories can answer, and those of whole runs."""
+"""Lists of checks: those that a captured log and its clients' histories can answer, and those of whole runs."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pipeline.checks import groups, log, nodes, readers, sequence, transactions
 from pipeline.checks.check import Check, HistoryFrames
 
 CHECKS: tuple[Check, ...] = (*log.CHECKS, *sequence.CHECKS, readers.ORDER)
-"""Of any `HistoryFrames`."""
+"""Checks of any `HistoryFrames`."""
 
 OF_RUNS: tuple[Check, ...] = (*CHECKS, *readers.CHECKS, *groups.CHECKS, *transactions.CHECKS, *nodes.CHECKS)
-"""Of a `Recorded` one."""
+"""Checks of a `Recorded` one."""
 
 
 def anomalies(history: HistoryFrames, checks: Sequence[Check] = CHECKS) -> DataFrame:
-    """Of all of these."""
+    """Anomalies that these checks find."""
     return reduce(DataFrame.unionByName, [check.find(history) for check in checks])

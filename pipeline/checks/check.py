@@ -1,12 +1,12 @@
-"""What a check takes and gives; what all of them stand on.
+"""Input and output of checks, and what all of them use.
 
 Each check takes a `HistoryFrames` and gives a DataFrame of anomalies with the columns of ANOMALY; an empty one: nothing
 is wrong. None of them collects anything: windows and joins by partition, producer, group or value, so that they work on
 hundreds of millions of rows. Reading files is the business of `pipeline.audit`; a program that has DataFrames calls
 them itself.
 
-Rule never broken: a check says what is certainly wrong. Where a client does not know what became of an event, both are
-right; where nobody has read a partition from its beginning to its end, nothing in it is said to be lost.
+Rule never broken: a check reports only what is certainly wrong. Where a client does not know the outcome of an event,
+both are right; where nobody has read a partition from its beginning to its end, nothing in it is said to be lost.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ PLACE = ("msg_id", "partition", "offset")
 
 @dataclass(frozen=True)
 class HistoryFrames:
-    """`msg_id` names a value; no two values that are sent have the same one. Partitions are texts.
+    """Histories of clients, and a log. `msg_id` names a value; no two values that are sent have the same one.
+    Partitions are texts.
 
     sends         a row for each attempt: op_id, msg_id, partition, producer, epoch, seq, txn, outcome (ok, it was
                   acknowledged; fail, it is certainly not stored; info, nobody knows), offset, t_inv_ns, t_end_ns; null
@@ -46,7 +47,7 @@ class HistoryFrames:
     whole: DataFrame
     transactions: DataFrame
     kept: dict[str, DataFrame] = field(default_factory=dict, kw_only=True, compare=False)
-    """What `once` has worked out."""
+    """Results that `once` has kept."""
 
     def forget(self) -> None:
         for rows in self.kept.values():
@@ -55,12 +56,12 @@ class HistoryFrames:
 
     @property
     def committed(self) -> DataFrame:
-        """txn: it is certain that all of it counts."""
+        """Transactions (txn) of which it is certain that all of it counts."""
         return self.transactions.where("decision = 'commit' AND outcome = 'ok'").select("txn")
 
     @property
     def undone(self) -> DataFrame:
-        """txn: it is certain that nothing of it counts."""
+        """Transactions (txn) of which it is certain that nothing counts."""
         return self.transactions.where(
             "(decision = 'abort' AND outcome = 'ok') OR (decision = 'commit' AND outcome = 'fail')"
         ).select("txn")
@@ -90,8 +91,8 @@ class Recorded(HistoryFrames):
 
 @dataclass(frozen=True)
 class Check:
-    """`promise`: how reports of chaos runs call it. `of_log`: a log tells something by itself, without a word of those
-    who sent and read it."""
+    """Check of a history. `promise`: its name in reports of chaos runs. `of_log`: a log tells something by itself,
+    without a word of the producers and readers."""
 
     promise: str
     name: str
@@ -105,7 +106,7 @@ H = TypeVar("H", bound=HistoryFrames)
 
 
 def once(work_out: Callable[[H], DataFrame]) -> Callable[[H], DataFrame]:
-    """For what several checks stand on: worked out for the first of them, and kept until the history is forgotten."""
+    """Keep what several checks use: the first of them works it out, and it stays until the history is forgotten."""
 
     @functools.wraps(work_out)
     def kept(history: H) -> DataFrame:
@@ -124,7 +125,8 @@ def of_these(rows: DataFrame, few: DataFrame, keys: list[str]) -> DataFrame:
 
 
 def anomalies(rows: DataFrame, check: str, what: Column | str) -> DataFrame:
-    """Of rows with `partition`; with `offset` and `msg_id` where they are about one place or one value."""
+    """Anomalies, one for each of the rows, which have `partition`, and `offset` and `msg_id` where they are about one
+    place or one value."""
     said = f.lit(what) if isinstance(what, str) else what
     missing = {"partition": "string", "offset": "bigint", "msg_id": "string"}
     columns = [

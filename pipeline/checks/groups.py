@@ -16,7 +16,7 @@ KEY = [*SHARE, "generation"]
 
 @once
 def _commits(history: Recorded) -> DataFrame:
-    """Those that count, or may count; `certain`: it is known that they do."""
+    """Commits that count, or may count; `certain`: it is known that they do."""
     times = history.ops.select("op_id", "type", "t_inv_ns", "t_end_ns")
     commits = history.commits.join(history.undone, "txn", "left_anti").join(times, "op_id")
     done = history.committed.withColumn("done", f.lit(True))
@@ -29,7 +29,7 @@ def _deliveries(history: Recorded) -> DataFrame:
 
 
 def one_owner(history: Recorded) -> DataFrame:
-    """A claim is one member's; and who was outbid commits nothing any more."""
+    """Claims of two members, and commits of a member that was outbid before."""
     columns = [*SHARE, "generation"]
     owners = _deliveries(history).select(*columns, f.col("reader").alias("member"))
     owners = owners.union(_commits(history).select(*columns, "member")).distinct()
@@ -43,7 +43,7 @@ def one_owner(history: Recorded) -> DataFrame:
 
 
 def progress(history: Recorded) -> DataFrame:
-    """Positions do not go back, and a new owner begins no later than behind the last one. Commits of claims that were
+    """Positions do not go back, and a new owner begins right after the last one, or before. Commits of claims that were
     outbid are those of `one_owner`."""
     certain = _commits(history).where("certain").withColumn("at", f.struct("offset", "generation"))
     falls = highest_ended(certain, certain, SHARE, "at")
@@ -54,7 +54,8 @@ def progress(history: Recorded) -> DataFrame:
 
 @once
 def _claims(history: Recorded) -> DataFrame:
-    """With the event that its owner was given first, the highest one, and `had`: what the same owner had before."""
+    """Claims, each with the event that its owner was given first, and `had`: the highest that the same owner was given
+    by the claim before."""
     given = _deliveries(history)
     calls = given.groupBy(*KEY).agg(f.min("op_id").alias("op_id"), f.max("offset").alias("last"))
     first = f.struct("reader", "isolation", "offset", f.coalesce("t_end_ns", "t_inv_ns").alias("t_ns"))
@@ -65,14 +66,14 @@ def _claims(history: Recorded) -> DataFrame:
 
 
 def _late_owners(history: Recorded) -> DataFrame:
-    """Who begins behind an event that its group has neither committed, nor this member in its hands."""
+    """Owners that begin after an event that their group has not committed, and that they have not been given."""
     claims = _claims(history).join(_done_before(history), KEY, "left")
     claims = claims.withColumn("done", f.greatest(f.coalesce("done", f.lit(-1)), f.coalesce("had", f.lit(-1))))
     late = claims.where("done + 1 < offset").select(*KEY, "reader", "isolation", "offset", "done")
     passed = visible(history, late.select("partition").distinct()).drop("place")
     passed = passed.withColumns({"at": f.col("offset"), "there": f.col("offset")}).drop("offset")
     both = late.withColumn("at", f.col("done")).unionByName(passed, allowMissingColumns=True)
-    # At a claim's place come those that lie behind it: claims stand before what lies at the same place.
+    # At a claim's place come those that lie after it: claims stand before what lies at the same place.
     behind = Window.partitionBy("partition", "isolation").orderBy(f.desc("at"), f.col("there").asc_nulls_first())
     behind = behind.rowsBetween(Window.unboundedPreceding, -1)
     late = both.withColumn("passed", f.min("there").over(behind)).where("done IS NOT NULL AND passed < offset")
@@ -81,9 +82,9 @@ def _late_owners(history: Recorded) -> DataFrame:
 
 
 def _done_before(history: Recorded) -> DataFrame:
-    """`done`: the highest offset that earlier claims had asked to commit before a claim's first event was given. Nearly
-    always these are all the commits of that time; a claim that begins after its own or a later claim's commits is
-    looked at alone."""
+    """Claims with `done`: the highest offset that earlier claims had asked to commit before a claim's first event was
+    given. Nearly always these are all the commits of that time; a claim that begins after its own or a later claim's
+    commits is looked at alone."""
     begins = _claims(history).select(*KEY, "t_ns")
     commits = _commits(history).select(*SHARE, f.col("generation").alias("claim"), "offset", "t_inv_ns")
     asked = commits.withColumn("t_ns", f.col("t_inv_ns")).drop("t_inv_ns")
@@ -98,7 +99,7 @@ def _done_before(history: Recorded) -> DataFrame:
 
 
 def rewinds(history: Recorded) -> DataFrame:
-    """What a transaction that was rolled back had taken was never done again, though what lies behind it was."""
+    """Events that a rolled-back transaction had taken and that were never done again, though later ones were."""
     place = ["source_partition", "source_offset"]
     done = history.inputs.join(history.committed, "txn").select(*place).distinct()
     missing = history.inputs.join(history.undone, "txn").join(done, place, "left_anti")

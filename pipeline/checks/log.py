@@ -1,4 +1,4 @@
-"""What was promised of events: nothing lost, nothing twice, one value for each place, nothing that nobody sent."""
+"""Checks of what was promised of events: nothing lost, nothing twice, one value for each place, nothing made up."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pipeline.checks.check import PLACE, Check, HistoryFrames, anomalies, of_the
 
 @once
 def acknowledged(history: HistoryFrames) -> DataFrame:
-    """What the cluster has promised to keep, in partitions that were read whole: one row for each value. `stands_at`:
-    its offset; null, it is nowhere in the log. `stands_in`: the partition of that."""
+    """Events that the cluster has promised to keep, in partitions that were read whole: one row for each value.
+    `stands_at`: its offset; null, it is nowhere in the log. `stands_in`: the partition of that."""
     columns = "msg_id", "partition", "producer", "txn", "offset", "t_end_ns"
     answered = history.sends.where("outcome = 'ok'").select(*columns)
     plain = answered.where("txn IS NULL")
@@ -24,7 +24,7 @@ def acknowledged(history: HistoryFrames) -> DataFrame:
 
 
 def lost(history: HistoryFrames) -> DataFrame:
-    """Acknowledged, and nowhere in the log."""
+    """Events that were acknowledged, and are nowhere in the log."""
     gone = acknowledged(history).where("stands_at IS NULL")
     found = anomalies(gone, "lost", f.concat(f.lit("acknowledged to "), "producer", f.lit(", and not in the log")))
     return found.unionByName(_short_drains(history))
@@ -32,13 +32,13 @@ def lost(history: HistoryFrames) -> DataFrame:
 
 @once
 def first_places(history: HistoryFrames) -> DataFrame:
-    """msg_id, partition, offset: where each value is stored; the earlier place, should it be there twice."""
+    """Places (msg_id, partition, offset) where each value is stored; the earlier place, should it be there twice."""
     place = f.min(f.struct("partition", "offset")).alias("place")
     return history.stored.groupBy("msg_id").agg(place).select("msg_id", "place.*")
 
 
 def _short_drains(history: HistoryFrames) -> DataFrame:
-    """Who read all of it from one node came not as far as others were acknowledged: that node has another log."""
+    """Readers that read all from one node, and not as far as others were acknowledged: that node has another log."""
     kept = acknowledged(history).where("stands_at IS NOT NULL")
     ends = kept.groupBy(f.col("stands_in").alias("partition")).agg(f.max("stands_at").alias("acknowledged_to"))
     drains = history.drained.groupBy("reader", "partition").agg(f.max("offset").alias("offset"))
@@ -48,13 +48,13 @@ def _short_drains(history: HistoryFrames) -> DataFrame:
 
 
 def _never_counted(history: HistoryFrames) -> DataFrame:
-    """What readers might have been given wrongly, if there were readers."""
+    """Values that readers might have been given wrongly, if there were readers."""
     refused = history.sends.where("outcome = 'fail'").select("msg_id")
     return refused.union(history.undone).crossJoin(history.reads.limit(1).select("reader"))
 
 
 def rolled_back(history: HistoryFrames) -> DataFrame:
-    """Given to a reader of committed events, though it was refused, or its transaction was rolled back."""
+    """Values given to a reader of committed events, though they were refused or rolled back."""
     of_undone = history.sends.join(history.undone, "txn", "left_semi").select("msg_id")
     refused = history.sends.groupBy("msg_id").agg(f.bool_and(f.col("outcome") == "fail").alias("refused"))
     never = of_undone.union(refused.where("refused").select("msg_id")).distinct()
@@ -63,7 +63,7 @@ def rolled_back(history: HistoryFrames) -> DataFrame:
 
 
 def never_sent(history: HistoryFrames) -> DataFrame:
-    """In the log, and sent by nobody, or to another partition, or with other bytes."""
+    """Values in the log that nobody sent, or that were sent to another partition, or with other bytes."""
     stored = history.stored.select(*PLACE).crossJoin(history.sends.limit(1).select(f.lit(True).alias("known")))
     sent = history.sends.select("msg_id", "partition").distinct()
     strange = stored.join(sent, ["msg_id", "partition"], "left_anti").select(*PLACE).distinct()
@@ -77,7 +77,7 @@ def never_sent(history: HistoryFrames) -> DataFrame:
 
 @once
 def _places(history: HistoryFrames) -> DataFrame:
-    """Where values stand, by what was read and by what producers were told; what was captured twice has two rows."""
+    """Places of values, by what was read and by what producers were told; a value captured twice has two rows."""
     stored = history.stored.select(*PLACE)
     told = history.sends.where("offset IS NOT NULL").select(*PLACE).distinct()
     return stored.unionByName(told.join(stored, list(PLACE), "left_anti"))

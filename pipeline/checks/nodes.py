@@ -9,14 +9,14 @@ from pipeline.checks.check import Check, Recorded, anomalies, highest_ended
 from pipeline.checks.log import acknowledged
 
 RECOVER_WITHIN_NS = 30_000_000_000
-"""From the end of a fault to an acknowledgement in every partition. Not a promise of speed: beyond it, it hangs."""
+"""Time from the end of a fault to an acknowledgement in every partition. No promise of speed: beyond it, it hangs."""
 
 LATE_NS = 5_000_000_000
-"""Beyond its deadline a call may end so much later: the machine may be busy, the loop of the client, too."""
+"""Time by which a call may end after its deadline: the machine may be busy, the loop of the client, too."""
 
 
 def one_leader(history: Recorded) -> DataFrame:
-    """No term has two leaders, and what was acknowledged in an older term was sent before a newer one acknowledged."""
+    """Terms with two leaders, and events taken in an older term though sent after a newer one had acknowledged."""
     terms = history.leaders.groupBy("group_id", "term").agg(
         f.array_sort(f.collect_set("node")).alias("nodes"), f.min("partition").alias("partition")
     )
@@ -32,7 +32,7 @@ def one_leader(history: Recorded) -> DataFrame:
 
 
 def replicas_equal(history: Recorded) -> DataFrame:
-    """From where all copies begin, each offset is on all nodes, and the same."""
+    """Offsets that are not on all nodes, or not the same there, from where all copies begin."""
     rows = history.replica_dump
     begins = rows.groupBy("partition", "node").agg(f.min("offset").alias("begin"))
     begins = begins.groupBy("partition").agg(f.max("begin").alias("start"), f.count("*").alias("copies"))
@@ -65,7 +65,7 @@ def _last(history: Recorded) -> DataFrame:
 
 
 def _healed(history: Recorded) -> DataFrame:
-    """healed_ns, kind: when the cluster was whole again: a fault's end at which no other one is in force."""
+    """Times (healed_ns, kind) at which the cluster was whole again: a fault's end at which no other one is in force."""
     struck = history.faults.where("t_injected_ns IS NOT NULL")
     other = struck.select(
         f.col("id").alias("other"), f.col("t_injecting_ns").alias("other_begins"),
@@ -82,7 +82,7 @@ def _healed(history: Recorded) -> DataFrame:
 
 
 def availability(history: Recorded) -> DataFrame:
-    """After a fault, every partition to which somebody sends takes events again."""
+    """Partitions that take no events again after a fault, though somebody sends to them."""
     asked = history.sends.groupBy("partition").agg(f.max("t_inv_ns").alias("asked_to"))
     marks = _healed(history).crossJoin(asked).crossJoin(_last(history))
     marks = marks.where(f"asked_to > healed_ns AND last_ns > healed_ns + {RECOVER_WITHIN_NS}")
@@ -100,7 +100,7 @@ def availability(history: Recorded) -> DataFrame:
 
 
 def stuck(history: Recorded) -> DataFrame:
-    """What is stored was given to who asked for all of it; who read to the end came there; nobody died by himself."""
+    """Stored events not given to a reader of all; readers that stopped short; nodes that died by themselves."""
     kept = acknowledged(history).where("stands_at IS NOT NULL")
     given = history.stored.where("drained").select("msg_id")
     unread = kept.where("txn IS NULL").join(given, "msg_id", "left_anti")
@@ -120,7 +120,7 @@ def stuck(history: Recorded) -> DataFrame:
 
 
 def endless_calls(history: Recorded) -> DataFrame:
-    """Every call ends by its deadline, whatever happens to the cluster."""
+    """Calls that did not end by their deadline, whatever happened to the cluster."""
     calls = history.ops.where("deadline_ns IS NOT NULL").crossJoin(f.broadcast(_last(history)))
     late = calls.where(f"coalesce(t_end_ns, last_ns) - deadline_ns > {LATE_NS}")
     return anomalies(late, "endless-call", f.concat("process", f.lit(": "), "f", f.lit(" did not end by its deadline")))

@@ -1,4 +1,4 @@
-"""What readers were given, and what they were told of the ends of the log."""
+"""Checks of what readers were given, and of what they were told of the ends of the log."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ SESSION = ["reader", "session", "partition"]
 
 
 def visible(history: HistoryFrames, within: DataFrame) -> DataFrame:
-    """partition, isolation, offset, place: what readers of an isolation were given, and so may not pass over; who reads
-    uncommitted events may not pass over committed ones. `within`: of these partitions."""
+    """Events (partition, isolation, offset, place) that readers of an isolation were given, and so may not pass over;
+    readers of uncommitted events may not pass over committed ones. `within`: of these partitions."""
     given = history.reads.join(f.broadcast(within), "partition", "left_semi")
     given = given.select("partition", "isolation", "offset").distinct()
     committed = given.where("isolation = 'committed'").withColumn("isolation", f.lit("uncommitted"))
@@ -22,7 +22,7 @@ def visible(history: HistoryFrames, within: DataFrame) -> DataFrame:
 
 @once
 def _leaps(history: HistoryFrames) -> DataFrame:
-    """Reads of a session that do not stand right behind the one before: of all others nothing has to be asked."""
+    """Reads of a session that do not follow right after the one before: of all others nothing has to be asked."""
     session = Window.partitionBy(*SESSION).orderBy("pos")
     reads = history.reads.select(*SESSION, "isolation", "pos", "offset", "msg_id")
     return reads.withColumn("behind", f.lag("offset").over(session)).where("offset != behind + 1")
@@ -30,7 +30,7 @@ def _leaps(history: HistoryFrames) -> DataFrame:
 
 @once
 def _visible(history: HistoryFrames) -> DataFrame:
-    """In the partitions where somebody leaps."""
+    """Visible events of the partitions in which a session leaps."""
     return visible(history, _leaps(history).select("partition").distinct())
 
 
@@ -44,7 +44,7 @@ def _passed_over(history: HistoryFrames) -> DataFrame:
 
 
 def reader_order(history: HistoryFrames) -> DataFrame:
-    """In a session of a reader: an event again, an earlier one, or one passed over that others were given. Holes in
+    """Events that a session was given again, or out of order, or passed over though others were given them. Holes in
     what it has of a transaction are those of `half_seen`."""
     again = _leaps(history).where("offset <= behind")
     how = f.when(f.col("offset") == f.col("behind"), f.lit(": comes again behind "))
@@ -64,7 +64,7 @@ def _missed(history: HistoryFrames) -> DataFrame:
 
 
 def _not_excused(history: HistoryFrames) -> DataFrame:
-    """Without those that passed over nothing but events of transactions of which the session has others."""
+    """Leaps, without those that passed over nothing but events of transactions of which the session has others."""
     missed = _missed(history)
     txn_of = history.sends.where("txn IS NOT NULL").select("msg_id", "txn").distinct()
     places = missed.select("partition", f.col("missed").alias("offset")).distinct()
@@ -98,7 +98,7 @@ def half_seen(history: Recorded) -> DataFrame:
 
 
 def stale_ends(history: Recorded) -> DataFrame:
-    """Asked how far the log reaches, a node told less than had been acknowledged before the question."""
+    """Answers on how far the log reaches, in which a node told less than had been acknowledged before the question."""
     told = history.sends.where("outcome = 'ok' AND offset IS NOT NULL")
     wrong = highest_ended(history.watermarks, told, ["partition"], "offset").where("latest <= highest")
     what = f.concat("process", f.lit(" was told the end "), "latest", f.lit("; acknowledged was "), "highest")
@@ -121,7 +121,7 @@ def stable_falls(history: Recorded) -> DataFrame:
 
 
 def begin_falls(history: Recorded) -> DataFrame:
-    """And what lies before the begin that somebody was told is given to nobody any more."""
+    """Begins that fall, and events given to a reader from before a begin that was told earlier."""
     begins = history.watermarks.where("earliest > 0")
     most = begins.groupBy("partition").agg(f.max("earliest").alias("most"))
     suspects = of_these(history.reads, most, ["partition"]).where("offset < most")

@@ -9,12 +9,12 @@ from pipeline.checks.check import Check, HistoryFrames, anomalies, highest_ended
 from pipeline.checks.log import first_places
 
 SEQUENCES = 1 << 31
-"""Behind the last number of a producer comes 0."""
+"""Number of sequence numbers: after the last one of a producer comes 0."""
 
 
 @once
 def _numbers(history: HistoryFrames) -> DataFrame:
-    """Of events that idempotent producers have numbered: writer, epoch, number; by clients' word, and by the nodes'."""
+    """Numbers that idempotent producers gave their events: writer, epoch, number; as clients and as nodes tell them."""
     by_client = history.sends.where("seq IS NOT NULL AND txn IS NULL").select("msg_id", "producer", "epoch", "seq")
     by_client = by_client.dropDuplicates(["msg_id"])
     places = history.stored.groupBy("msg_id", "partition").agg(f.min("offset").alias("offset"))
@@ -29,8 +29,8 @@ def _numbers(history: HistoryFrames) -> DataFrame:
 
 
 def sequence_gaps(history: HistoryFrames) -> DataFrame:
-    """Behind a producer's number of an epoch stands another one than the next. Where only the nodes' word is known, a
-    producer may begin with 0 again. And a number that was acknowledged for two values."""
+    """Events whose number does not follow the one before, of the same epoch of a producer, and numbers that were
+    acknowledged for two values. Where only the nodes' word is known, a producer may begin with 0 again."""
     in_log = Window.partitionBy("writer", "partition", "epoch").orderBy("offset")
     rows = _numbers(history).withColumn("before", f.lag("seq").over(in_log))
     wrong = rows.where(f"seq != (before + 1) % {SEQUENCES} AND NOT (epoch IS NULL AND seq = 0)")
@@ -52,7 +52,7 @@ def _one_number_twice(history: HistoryFrames) -> DataFrame:
 
 
 def fencing(history: HistoryFrames) -> DataFrame:
-    """Behind an event of a producer's epoch stands one of an older epoch."""
+    """Events of an older epoch of a producer after one of a newer epoch."""
     before = Window.partitionBy("writer", "partition").orderBy("offset").rowsBetween(Window.unboundedPreceding, -1)
     rows = _numbers(history).where("epoch IS NOT NULL").withColumn("highest", f.max("epoch").over(before))
     what = f.concat("writer", f.lit(": epoch "), "epoch", f.lit(" stands behind epoch "), "highest")

@@ -14,7 +14,7 @@ def _read_at_end(history: Recorded) -> DataFrame:
 
 @once
 def _times(history: Recorded) -> DataFrame:
-    """txn, decided_ns: when its end was asked for."""
+    """Times (txn, decided_ns) at which a transaction's end was asked for."""
     asked = history.ops.select("op_id", f.col("t_inv_ns").alias("decided_ns"))
     return history.transactions.join(asked, "op_id").select("txn", "decided_ns")
 
@@ -54,9 +54,9 @@ def exactly_once(history: Recorded) -> DataFrame:
 
 
 def circular(history: Recorded) -> DataFrame:
-    """Read before the call began that sent it. No longer circle of reads and time has to be looked for: who reads sends
-    nothing in the same call, so behind a read comes an edge of time; and if every read ends after what it read began,
-    then each step of such a way begins later than the one before, and none comes back."""
+    """Values read before the call began that sent them. Longer circles of reads and time need no search: a call that
+    reads sends nothing, so after a read comes an edge of time; and if every read ends after what it read began, then
+    each step of such a way begins later than the one before, and none comes back."""
     early = history.reads.where("type = 'ok' AND t_end_ns < begun_ns")
     return anomalies(early, "circular", f.concat("reader", f.lit(" had read it before its sender began")))
 
