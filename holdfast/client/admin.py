@@ -75,11 +75,11 @@ class AdminClient:
         return await self._request("log", "create", name, given, changes=True)
 
     async def list_logs(self) -> list[dict[str, Any]]:
-        """All logs: name, partitions (how many), replicas, retention, compression."""
+        """List all logs: name, partitions (how many), replicas, retention, compression."""
         return list((await self._request("log", "list", None, {}, changes=False)).get("logs", []))
 
     async def describe_log(self, name: str) -> dict[str, Any]:
-        """One log: its partitions with leader and replicas, its retention, its compression."""
+        """Describe one log: its partitions with leader and replicas, its retention, its compression."""
         return await self._request("log", "describe", name, {}, changes=False)
 
     async def alter_log(self, name: str, **changes: int | str | None) -> dict[str, Any]:
@@ -95,16 +95,17 @@ class AdminClient:
     async def dump_log(
         self, name: str, partition: str = "0", *, after: int = 0, offset: str | None = None, limit: int = 100
     ) -> dict[str, Any]:
-        """`entries` of the partition's log as its leader stores them, behind index `after`, or from the one that holds
-        the event at `offset` on; at most `limit`. `last_index`: there is more while the last entry lies before it."""
+        """Dump `entries` of the partition's log as its leader stores them, after index `after`, or from the one that
+        holds the event at `offset` on; at most `limit`. `last_index`: there is more while the last entry lies before
+        it."""
         arguments: dict[str, Any] = {"partition": _number(partition), "after": after, "limit": limit}
         if offset is not None:
             arguments["offset"] = offset
         return await self._request("log", "dump", name, arguments, changes=False)
 
     async def list_producers(self, log: str, *, partition: str | None = None) -> list[dict[str, Any]]:
-        """The idempotent producers that a log's partitions remember, by partition and id: partition, producer_id (the
-        producer group), epoch (the owner level), last_sequence, last_offset, last_active_ms, remembered."""
+        """List the idempotent producers that a log's partitions remember, by partition and id: partition, producer_id
+        (the producer group), epoch (the owner level), last_sequence, last_offset, last_active_ms, remembered."""
         if partition is None:
             partitions = [str(entry["partition"]) for entry in (await self.describe_log(log))["partitions"]]
         else:
@@ -123,13 +124,13 @@ class AdminClient:
         return found
 
     async def describe_producer(self, log: str, partition: str, producer_group_id: int) -> dict[str, Any]:
-        """What a partition remembers of one idempotent producer."""
+        """Describe what a partition remembers of one idempotent producer."""
         given = {"partition": _number(partition), "producer_id": producer_group_id}
         return await self._request("producer", "describe", log, given, changes=False)
 
     async def list_groups(self, log: str) -> list[dict[str, Any]]:
-        """The consumer groups of a log, by name: group, members, active_partitions, committed_partitions, lag (None
-        while a partition has no committed position), known_lag (of the others), unknown_partitions (how many)."""
+        """List the consumer groups of a log, by name: group, members, active_partitions, committed_partitions, lag
+        (None while a partition has no committed position), known_lag (of the others), unknown_partitions (how many)."""
         found: list[dict[str, Any]] = []
         while True:
             given = {"after_group": found[-1]["group"] if found else None}
@@ -139,20 +140,20 @@ class AdminClient:
                 return found
 
     async def describe_group(self, log: str, group: str) -> dict[str, Any]:
-        """Where a group stands, who reads for it, and how far it is behind: group, lag, known_lag and
+        """Describe a group, where it stands, its readers, and how far it is behind: group, lag, known_lag and
         unknown_partitions (see `list_groups`), partitions."""
         return await self._request("group", "describe", log, {"group": group}, changes=False)
 
     async def commit_group(
         self, log: str, group: str, partition: str, offset: str, *, claim: int | None = None
     ) -> dict[str, Any]:
-        """The event at `offset` and all before it are done. `claim`: in the name of a receiver; without it, only while
-        nobody reads the partition for the group. Repeating it does no harm."""
+        """Commit a position: the event at `offset` and all before it are done. `claim`: in the name of a receiver;
+        without it, only while nobody reads the partition for the group. Repeating it does no harm."""
         given = {"group": group, "partition": _number(partition), "offset": offset, "claim": claim}
         return await self._request("group", "commit", log, given, changes=False)
 
     async def reset_group(self, log: str, group: str, to: str, *, partition: str | None = None) -> dict[str, Any]:
-        """Set a group that nobody reads for to `@earliest`, `@latest`, behind an offset, or to `none`, in one partition
+        """Set a group that nobody reads for to `@earliest`, `@latest`, after an offset, or to `none`, in one partition
         or in all; where it stands then. Repeating it does no harm."""
         given = {"group": group, "to": to, "partition": None if partition is None else _number(partition)}
         return await self._request("group", "reset", log, given, changes=False)
@@ -162,7 +163,7 @@ class AdminClient:
         await self._request("group", "delete", log, {"group": group}, changes=True)
 
     async def list_transactions(self) -> list[dict[str, Any]]:
-        """The transactional ids that the cluster knows, by name: transactional_id, state, producer_id, epoch,
+        """List the transactional ids that the cluster knows, by name: transactional_id, state, producer_id, epoch,
         timeout_ms, open_ms (None: no transaction is under way), partition_count, last (how the one before ended)."""
         found: list[dict[str, Any]] = []
         after: str | None = None
@@ -174,23 +175,23 @@ class AdminClient:
                 return found
 
     async def describe_transaction(self, transactional_id: str) -> dict[str, Any]:
-        """One of them, with the partitions that take part, and its `coordinator`: raft_group, partition (of it) and
-        leader, the node that decides."""
+        """Describe a transactional id, with the partitions that take part, and its `coordinator`: raft_group, partition
+        (of it) and leader, the node that decides."""
         return await self._request("transaction", "describe", transactional_id, {}, changes=False)
 
     async def abort_transaction(self, transactional_id: str) -> dict[str, Any]:
-        """Roll back what the id has open, whoever holds it; that one hears of it at its commit."""
+        """Roll back what the id has open, whichever producer holds it; that one hears of it at its commit."""
         return await self._request("transaction", "abort", transactional_id, {}, changes=True)
 
     async def hanging_transactions(self, *, margin_ms: int | None = None) -> list[dict[str, Any]]:
-        """What partitions hold open for longer than its timeout and a margin (10 s), the oldest first."""
+        """List transactions that partitions hold open beyond their timeout and a margin (10 s), the oldest first."""
         page = await self._request("transaction", "hanging", None, {"margin_ms": margin_ms}, changes=False)
         return list(page.get("transactions", []))
 
     async def list_transaction_groups(self) -> list[dict[str, Any]]:
-        """The writers of transaction groups that the cluster knows, by name: writer, run, last_committed (the batch),
-        query, aborted (how the last one ended that was not committed); and of what is open: batch, state, open_ms,
-        timeout_ms, members, prepared, oldest_member_ms (so long committed readers may have waited)."""
+        """List the writers of transaction groups that the cluster knows, by name: writer, run, last_committed (the
+        batch), query, aborted (how the last one ended that was not committed); and of what is open: batch, state,
+        open_ms, timeout_ms, members, prepared, oldest_member_ms (so long committed readers may have waited)."""
         found: list[dict[str, Any]] = []
         after: str | None = None
         while True:
@@ -201,8 +202,8 @@ class AdminClient:
                 return found
 
     async def describe_transaction_group(self, writer: str) -> dict[str, Any]:
-        """One of them, with the members of what is open (`group_members`): member, part, attempt, state, why (it was
-        aborted), open_ms, lease_ms, partitions."""
+        """Describe a writer of transaction groups, with the members of what is open (`group_members`): member, part,
+        attempt, state, why (it was aborted), open_ms, lease_ms, partitions."""
         members: list[Any] = []
         after: int | None = 0
         while True:
@@ -226,26 +227,26 @@ class AdminClient:
         return found
 
     async def add_user(self, name: str, password: str, *, roles: Sequence[str] = ()) -> None:
-        """The password stays here: what is sent is what SCRAM needs to check it. The first user of a cluster must have
-        the role `admin`; from then on nobody is let in without a credential."""
+        """Add a user. The password stays here: what is sent is what SCRAM needs to check it. The first user of a
+        cluster must have the role `admin`; from then on nobody is let in without a credential."""
         keys = await asyncio.to_thread(password_keys, password)
         await self._request("user", "add", name, {**keys, "roles": list(roles)}, changes=True)
 
     async def set_password(self, name: str, password: str) -> None:
-        """Of a user; everybody may set their own. Repeating it does no harm."""
+        """Set a user's password; everybody may set their own. Repeating it does no harm."""
         keys = await asyncio.to_thread(password_keys, password)
         await self._request("user", "password", name, keys, changes=False)
 
     async def set_roles(self, name: str, roles: Sequence[str]) -> None:
-        """These and no others. Repeating it does no harm."""
+        """Give a user these roles and no others. Repeating it does no harm."""
         await self._request("user", "roles", name, {"roles": list(roles)}, changes=False)
 
     async def remove_user(self, name: str) -> None:
-        """Its open links end. Grants to its name stay."""
+        """Remove a user. Its open links end. Grants to its name stay."""
         await self._request("user", "remove", name, {}, changes=True)
 
     async def list_users(self) -> list[dict[str, Any]]:
-        """name, roles."""
+        """List users: name, roles."""
         return list((await self._request("user", "list", None, {}, changes=False)).get("users", []))
 
     async def add_grant(
@@ -264,15 +265,15 @@ class AdminClient:
         return await self._request("grant", "remove", None, given, changes=True)
 
     async def list_grants(self) -> list[dict[str, Any]]:
-        """principal, effect (allow or deny), operation, resource, resource_name, prefix."""
+        """List grants: principal, effect (allow or deny), operation, resource, resource_name, prefix."""
         return list((await self._request("grant", "list", None, {}, changes=False)).get("grants", []))
 
     async def whoami(self) -> dict[str, Any]:
-        """As whom the node knows this client: principal, mechanism, roles, open_cluster, expires_ms."""
+        """Ask as whom the node knows this client: principal, mechanism, roles, open_cluster, expires_ms."""
         return await self._request("user", "whoami", None, {}, changes=False)
 
     async def describe_node(self, node: int) -> dict[str, Any]:
-        """One node: its addresses, whether it is up, and which of its replicas are catching up."""
+        """Describe one node: its addresses, whether it is up, and which of its replicas are catching up."""
         return await self._request("node", "describe", str(node), {}, changes=False)
 
     async def readmit_node(self, node: int, *, incarnation: int | None = None) -> dict[str, Any]:
@@ -284,7 +285,7 @@ class AdminClient:
         return list((await self._request("node", "list", None, {}, changes=False)).get("nodes", []))
 
     async def node_status(self, node: int | None = None) -> dict[str, Any]:
-        """The node that answers, by its own word; with `node`, an error when another one was reached."""
+        """Ask the node that answers for its own word; with `node`, an error when another one was reached."""
         return await self._request("node", "status", None, _of(node), changes=False)
 
     async def drain_node(self, node: int) -> dict[str, Any]:
@@ -301,11 +302,11 @@ class AdminClient:
         return await self._request("node", "repair", None, {"node": node, "raft_group": raft_group}, changes=False)
 
     async def cluster_status(self) -> dict[str, Any]:
-        """The cluster as the node asked sees it."""
+        """Describe the cluster as the node asked sees it."""
         return await self._request("cluster", "status", None, {}, changes=False)
 
     async def log_info(self, name: str, *, complete: bool = False) -> list[PartitionInfo]:
-        """How far each partition reaches. `complete`: wait for partitions that have no leader now."""
+        """Ask how far each partition reaches. `complete`: wait for partitions that have no leader now."""
         read = read_complete_info if complete else read_info
         return await read(self._network, name, timeout_s=self._timeout_s)
 

@@ -1,6 +1,6 @@
-"""What a program's callback raises is the program's own fault: it is told of it, and nobody else pays.
+"""Errors that a program's callback raises: its own fault, which it is told of, and which harms nothing else.
 
-The rule: it goes to the event loop's exception handler, and neither ends a connection nor keeps an event from its
+The rule: they go to the event loop's exception handler, and neither end a connection nor keep an event from its
 owner. A callback may raise `CancelledError`, too, by asking for the result of something that was cancelled. One that
 wants the program to end (`sys.exit`) ends the event loop, as it would without us, but in a turn of its own: what is
 being settled when it says so is settled to the end.
@@ -11,14 +11,14 @@ from __future__ import annotations
 import asyncio
 
 ENDS = (SystemExit, KeyboardInterrupt)
-"""By which event loops end."""
+"""Exceptions that end event loops."""
 
 FAULTS = (Exception, asyncio.CancelledError, *ENDS)
-"""Of a callback that is called, not awaited."""
+"""Exceptions of a callback that is called, not awaited."""
 
 
 def report(whose: str, problem: BaseException) -> None:
-    """`whose`: the callback, as in "of a delivery"."""
+    """Report what a callback raised. `whose`: the callback, as in "of a delivery"."""
     loop = asyncio.get_running_loop()
     if isinstance(problem, ENDS):
         loop.call_soon(_raise, problem)

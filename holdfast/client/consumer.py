@@ -87,7 +87,7 @@ class ConsumerClient:
             raise ConfigurationError(f"isolation is 'committed' or 'uncommitted', not {isolation!r}")
         self.where = filter
         self.uncommitted = isolation == protocol.UNCOMMITTED
-        if group is not None:  # one name for all connections: by it and the links' names nodes know who comes back
+        if group is not None:  # one name for all connections: by it and the links' names nodes know what comes back
             named = replace(self.options.network, container_id=self.options.network.container_id or container_id())
             self.options = replace(self.options, network=named)
         self._start = start
@@ -100,7 +100,7 @@ class ConsumerClient:
         self._error: HoldfastError | None = None
         self._starting, self._started = asyncio.Lock(), False
         self._closed = False
-        self._closing: asyncio.Task[Any] | None = None  # who has begun with it
+        self._closing: asyncio.Task[Any] | None = None  # the task that has begun with it
         self._all_closed = asyncio.Event()
         self._release = Release(self._let_go, f"close the consumer of {log}")
         self.in_hands: PartitionReceiver | None = None  # whose events the program works on
@@ -164,9 +164,9 @@ class ConsumerClient:
 
     async def close(self) -> None:
         """Stop reading. Events not yet taken are dropped; their offsets were never handed out. Idempotent. Raises what
-        `on_revoked` raises, when all is closed. Who is cancelled while it waits has stopped waiting, first for a
-        callback, then for the rest; all is let go nevertheless, and a second call waits for that. Within a callback it
-        returns at once: what calls us is closed when the callback has returned."""
+        `on_revoked` raises, when all is closed. If the caller is cancelled, it stops waiting, first for a
+        callback, then for the rest; everything is released all the same, and a second call waits for that. Within a
+        callback it returns at once: the consumer is closed when the callback has returned."""
         if self._members is not None and (callback := self._members.calling) is not None:
             if self._closing is None:
                 self._closing = asyncio.get_running_loop().create_task(self._close_behind(callback), name="close")
@@ -216,7 +216,7 @@ class ConsumerClient:
 
     @property
     def _reading(self) -> Sequence[PartitionReceiver]:
-        """Those that have a partition."""
+        """Receivers that have a partition."""
         return self._readers if self._members is None else self._members.owning
 
     # ---------------------------------------------------------------- consumer groups
@@ -232,7 +232,7 @@ class ConsumerClient:
         return {reader.partition: getattr(reader, "epoch", 0) for reader in self._reading}
 
     async def commit(self, event: ReceivedEvent | None = None) -> dict[str, str]:
-        """Let the group go on behind this event; without one, behind all that was handed out. Where it stands then, by
+        """Let the group go on after this event; without one, after all that was handed out. Where it stands then, by
         partition. Raises OwnershipLostError when another member has the partition by now."""
         if self._members is None:
             raise ConfigurationError("only a group has positions to commit", advice="give group=, or keep `positions`")
@@ -240,7 +240,7 @@ class ConsumerClient:
         return await self._members.commit(event)
 
     def handed_out(self) -> list[HandedOut]:
-        """For a transaction, which commits it: see `HandedOutEvents.all`."""
+        """Events handed out, for a transaction that commits them: see `HandedOutEvents.all`."""
         if self._members is None:
             raise ConfigurationError("only a group has positions to commit", advice="give group= to the consumer")
         self._count()
@@ -248,13 +248,13 @@ class ConsumerClient:
 
     @property
     def connected(self) -> bool:
-        """Every partition that is to be read has a link now; of a group whose partitions the nodes choose: each that it
-        was given."""
+        """True if every partition that is to be read has a link now; of a group whose partitions the nodes choose: each
+        that it was given."""
         return all(reader.connected for reader in self._readers)
 
     @property
     def links_opened(self) -> int:
-        """How often a link was opened, the first ones included."""
+        """Number of links that were opened, the first ones included."""
         return sum(reader.links_opened for reader in self._readers)
 
     # ---------------------------------------------------------------- pausing, lag
@@ -294,8 +294,8 @@ class ConsumerClient:
         return [reader for reader in self._reading if not partitions or reader.partition in partitions]
 
     async def lag(self) -> dict[str, int | None]:
-        """How many events each partition holds behind the last one handed out. None: unknown, because its leader cannot
-        be asked, or because reading began at a time and nothing has come yet."""
+        """Count the events that each partition holds after the last one handed out. None: unknown, because its leader
+        cannot be asked, or because reading began at a time and nothing has come yet."""
         infos = await read_info(self._network, self.log, timeout_s=self.options.reconnect_timeout_s)
         by_name = {info.partition: info for info in infos}
         self._count()
@@ -323,7 +323,7 @@ class ConsumerClient:
         return events
 
     async def _lend(self) -> LentEvents | None:
-        """For an iteration: the next events of one partition, handed out as it goes through them. None: the end."""
+        """Lend an iteration the next events of one partition, handed out as it goes through them. None: the end."""
         self._came_for_more()
         await self._until_something()
         if not self._arrived:
@@ -332,7 +332,7 @@ class ConsumerClient:
         return lent
 
     def _next(self, most: int) -> tuple[PartitionReceiver, list[ReceivedEvent]]:
-        """What arrived first, for the program."""
+        """Take the events that arrived first, for the program."""
         self._take_back()  # another task's, which came while we waited: partitions keep their order
         reader, events = self._arrived.popleft()
         if len(events) > most:
@@ -351,7 +351,7 @@ class ConsumerClient:
         self._lent.reader.took(offset)
 
     def _take_back(self) -> None:
-        """What an iteration was lent and has not handed out is what comes next."""
+        """Take back what an iteration was lent and has not handed out: it comes next."""
         lent = self._lent
         if lent is None:
             return
@@ -364,7 +364,7 @@ class ConsumerClient:
             self._something.set()
 
     async def _until_something(self) -> None:
-        """Until there are events that may be handed out, or the end is reached."""
+        """Wait until there are events that may be handed out, or the end is reached."""
         while True:
             while (self._closed or not self._arrived) and not self.at_end:
                 if self._error is not None:
@@ -381,13 +381,13 @@ class ConsumerClient:
         if not (self._started or self._closed or self._starting.locked()):
             raise InvalidOperationError("the consumer was not started", advice="use `async with`, or await start()")
         self._take_back()
-        self.in_hands = None  # who asks for more is done with what it was given
+        self.in_hands = None  # a program that asks for more is done with the last events
         if self._members is not None:
             self._members.came_for_more()
 
     @property
     def at_end(self) -> bool:
-        """With `until_end`: everything up to the end was handed out."""
+        """True with `until_end`, once everything up to the end was handed out."""
         lent = self._lent
         if not self.options.until_end or self._arrived or not (lent is None or lent.is_done):
             return False
@@ -399,7 +399,7 @@ class ConsumerClient:
             yield events
 
     async def __aiter__(self) -> AsyncIterator[ReceivedEvent]:
-        """Each event counts as handed out when the loop has it: who commits, or leaves the loop, skips nothing."""
+        """Each event counts as handed out when the loop has it: to commit, or to leave the loop, skips nothing."""
         while (lent := await self._lend()) is not None:
             for event in lent:
                 yield event
@@ -414,7 +414,7 @@ class ConsumerClient:
         self._something.set()
 
     def drop(self, reader: PartitionReceiver) -> None:
-        """What arrived of it and was not handed out is not ours any more."""
+        """Drop what arrived of a partition and was not handed out: it is not ours any more."""
         if self._lent is not None and self._lent.reader is reader:
             self._take_back()
         reader.held.clear()
@@ -484,7 +484,7 @@ def _check_filter(where: str | None, group: str | None, start: Start | Mapping[s
         raise ConfigurationError(f"a filter is a condition in SQL, not {where!r}", advice="see docs/protocol.md")
     starts = list(start.values()) if isinstance(start, Mapping) else [start]
     if group is not None and any(one is None or one.is_latest for one in starts):
-        # The two filters of a link must both pass, also where the group stands somewhere: behind it nothing would.
+        # The two filters of a link must both pass, also where the group stands somewhere: after it nothing would.
         raise ConfigurationError(
             "a group with a filter has to begin at a place that does not move",
             advice="give start=Start.earliest(), Start.from_time(...) or Start.after(...)",

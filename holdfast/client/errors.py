@@ -1,4 +1,4 @@
-"""What can go wrong for a user of the client, and what to do about it.
+"""Errors that a user of the client may see, and what to do about them.
 
 Problem: a program must decide by itself whether to try again, and a person must learn whose fault it was.
 Rule never broken: every error that leaves `holdfast.client` is a `HoldfastError`; it says whether the same call may
@@ -37,7 +37,7 @@ class ConfigurationError(HoldfastError):
 
 
 class UnreachableError(HoldfastError):
-    """No server accepted a connection within the time allowed."""
+    """The servers accepted no connection within the time allowed."""
 
     retriable = True
     advice = "check the address and that the cluster is up (holdfast cluster status); then try again"
@@ -122,13 +122,13 @@ class BatchFullError(HoldfastError):
 
 
 class InvalidOperationError(HoldfastError):
-    """Not in this state: a batch is being published or was, an event has its number already."""
+    """The state does not allow it: a batch is being published or was, an event has its number already."""
 
     advice = "make a new batch, or new events"
 
 
 class UnsupportedError(HoldfastError):
-    """What was asked for does not exist (yet), here or at the node."""
+    """The feature does not exist (yet), here or at the node."""
 
     advice = "see docs/client.md for what there is"
 
@@ -150,7 +150,7 @@ class NotFoundError(LinkRefusedError):
 
 
 class NotAuthorizedError(LinkRefusedError):
-    """Whom this client is known as may not do that, or may not any more."""
+    """The identity that this client is known by may not do that, or may not any more."""
 
     advice = GRANT_ADVICE
 
@@ -162,7 +162,7 @@ class LogDeletedError(LinkRefusedError):
 
 
 class ProducerStateError(LinkRefusedError):
-    """An idempotent producer and the partition disagree about who it is, or which number comes next."""
+    """An idempotent producer and the partition disagree about its identity, or which number comes next."""
 
     advice = (
         "recreate the client: without options it takes the partition's numbers (what was in doubt may then be stored "
@@ -319,7 +319,7 @@ class UndeliveredError(HoldfastError):
 
     @classmethod
     def of(cls, text: str, count: int, cause: HoldfastError, *, advice: str | None = None) -> UndeliveredError:
-        """`text` with what failed. What cannot pass has an advice of its own."""
+        """Error of `text` and what failed. What cannot pass has an advice of its own."""
         error = cls(f"{text}: {cause}", count=count, advice=advice if cause.retriable else cause.advice or advice)
         error.__cause__ = cause
         return error

@@ -90,7 +90,7 @@ def encode_event(body: bytes, key: str | None = None, properties: Mapping[str, A
 
 
 def encode_bodies(bodies: Sequence[bytes], key: str | None = None) -> tuple[bytes, array[int]]:
-    """Events of nothing but a body and perhaps this key, as AMQP messages one behind the other, and their sizes. No
+    """Events of nothing but a body and perhaps this key, as AMQP messages one after the other, and their sizes. No
     step of it is made for each event by itself in Python."""
     count = len(bodies)
     front = b"" if key is None else key_section(key)
@@ -137,7 +137,7 @@ class Event:
 
 
 def as_event(event: Event | bytes | str, key: str | None, properties: Mapping[str, Any] | None) -> Event:
-    """What is to be sent, with what the call says of it."""
+    """Make the event to be sent, with the key and properties of the call."""
     if not isinstance(event, Event):
         return Event(event, key=key, properties=properties)
     if not isinstance(event.body, bytes):
@@ -212,7 +212,7 @@ class ReceivedEvent:
             raise DamagedEventError(self.partition, self.offset, str(error)) from error
 
     def check(self) -> None:
-        """Raises DamagedEventError if some part of the event cannot be decoded."""
+        """Raise DamagedEventError if some part of the event cannot be decoded."""
         if not ends_in_data(self.payload, self._content):
             try:
                 check_message(self.payload)
@@ -221,7 +221,7 @@ class ReceivedEvent:
 
 
 class BareEvent(ReceivedEvent):
-    """One that is a body and nothing else, and came so, among others that are: nobody has to look for it in a
+    """An event that is a body and nothing else, and came so, among others that are: nobody has to look for it in a
     message."""
 
     __slots__ = ("body",)
@@ -243,11 +243,11 @@ class BareEvent(ReceivedEvent):
         return {}
 
     def check(self) -> None:
-        """A body is whatever bytes it is."""
+        """Do nothing: a body may be any bytes."""
 
 
 def readable(events: list[ReceivedEvent], on_damaged: Callable[[DamagedEventError], None]) -> list[ReceivedEvent]:
-    """Those that can be decoded; of the others `on_damaged` is told."""
+    """Events that can be decoded; `on_damaged` is told of the others."""
     found: list[ReceivedEvent] = []
     for event in events:
         try:
@@ -281,8 +281,8 @@ class DeliveryReader:
         self._places = (0, 0, 0, 0, 0)
 
     def places(self, payload: bytes) -> tuple[int, int, int, int, int] | None:
-        """Where, in this message and those like it: the offset begins and ends, the timestamp begins and ends, and what
-        the producer wrote begins. None: the numbers are not where they usually are."""
+        """Positions in this message and those like it: where the offset begins and ends, the timestamp begins and ends,
+        and the producer's bytes begin. None: the numbers are not where they usually are."""
         self.read(payload)
         offset_at, offset_end, time_at, time_end, end = self._places
         head = payload[:offset_at], payload[offset_end:time_at], payload[time_end:end]
@@ -308,7 +308,7 @@ class DeliveryReader:
 
     def _read_in_full(self, payload: bytes) -> ReceivedEvent:
         try:
-            found = delivery_annotations_at(payload)  # what lies behind may be damaged: these say which event it is
+            found = delivery_annotations_at(payload)  # what follows may be damaged: these say which event it is
             if found is None:
                 annotations = decode_message(payload).delivery_annotations
             else:
@@ -344,7 +344,7 @@ class DeliveryReader:
 
 
 def _after_delivery_annotations(payload: bytes) -> int | None:
-    """Where the section after the delivery annotations begins, if they come first and in the short form."""
+    """Find where the section after the delivery annotations begins, if they come first and in the short form."""
     if payload[:3] != b"\x00\x53\x71" or len(payload) < 5 or payload[3] not in (0xC1, 0xD1):
         return None
     return _sized(payload, 3)

@@ -4,7 +4,7 @@ Problem: a synchronous program must not have to know that its client is not.
 Rules never broken: every call ends with the outcome of what it asked for, or takes it back when it is interrupted; the
 thread is there from the first use to `close`, and no longer; a call from the loop's own thread, which could never
 return, is refused; so is one in a process that was forked, where there is no thread. A callback of the program's that
-says `sys.exit` ends the thread, not the program: whoever waits is told.
+says `sys.exit` ends the thread, not the program: waiting callers are told.
 Rejected: one loop for all clients of a process. Closing one would be a matter of counting the others.
 """
 
@@ -53,7 +53,7 @@ class LoopThread:
             self._loop.close()
 
     def _cancel_all(self) -> None:
-        """Whoever waits is told, whatever other callbacks say meanwhile."""
+        """Tell all waiting callers, whatever other callbacks say meanwhile."""
         while True:
             with contextlib.suppress(*ENDS, asyncio.CancelledError):  # `close` may do the same, and cancel this
                 self._loop.run_until_complete(_cancel_others())
@@ -61,7 +61,7 @@ class LoopThread:
 
     @property
     def is_elsewhere(self) -> bool:
-        """This process was forked from the one whose thread it is."""
+        """True if this process was forked from the one whose thread it is."""
         return os.getpid() != self._process
 
     def check_thread(self) -> None:

@@ -1,4 +1,4 @@
-"""How producers and consumers behave; every bound has a default that suits a program on one core."""
+"""Options of producers and consumers; every bound has a default that suits a program on one core."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ class Options(Protocol):
 Chosen = TypeVar("Chosen", bound=Options)
 
 Isolation = Literal["committed", "uncommitted"]
-"""Of what a consumer is given: `committed`, no event of a transaction that is open or was rolled back."""
+"""Events that a consumer is given: with `committed`, none of a transaction that is open or was rolled back."""
 
 
 CommitAnswer = Literal["visible", "decided"]
-"""When `commit` returns: when committed readers see the transaction, or as soon as a majority's disks have the
-decision; then readers see it a moment later."""
+"""Moment at which `commit` returns: when committed readers see the transaction, or as soon as a majority's disks have
+the decision; then readers see it a moment later."""
 
 AfterFailure = Literal["raise", "continue"]
-"""What `send` does once an event failed, and nobody has heard of it: raise that failure until `flush` has, or take more
-events, which are stored behind the missing one; then only `flush` and `close` tell of it."""
+"""Behaviour of `send` once an event failed, and the program has not heard of it: raise that failure until `flush` has,
+or take more events, which are stored after the missing one; then only `flush` and `close` tell of it."""
 
 Compression = Literal["none", "gzip", "zstd"]
-"""Of events on their way. What a log keeps is compressed as the log's own setting says."""
+"""Compression of events on their way. A log keeps them compressed as its own setting says."""
 
 
 MAX_PREFETCH = (1 << 31) - 1
-"""Credit is a number of 32 bits on its way, and proton counts with a sign."""
+"""Limit of credit, which is a number of 32 bits on its way, and which proton counts with a sign."""
 
 
 def check_count(name: str, value: object, most: int | None = None) -> None:
-    """Of events or bytes: raises ConfigurationError, also for inf, which is no whole number."""
+    """Check a number of events or bytes. Raises ConfigurationError, also for inf, which is no whole number."""
     if not isinstance(value, int) or isinstance(value, bool) or value <= 0 or (most is not None and value > most):
         limit = "" if most is None else f", and at most {most}"
         raise ConfigurationError(
@@ -49,25 +49,25 @@ def check_count(name: str, value: object, most: int | None = None) -> None:
 
 
 def check_log(log: object) -> None:
-    """Raises ConfigurationError for what names no log."""
+    """Check the name of a log. Raises ConfigurationError."""
     if not isinstance(log, str) or not log:
         raise ConfigurationError(f"a log is named by a string that is not empty, not {log!r}")
 
 
 def check_time(name: str, value: object) -> None:
-    """In seconds; inf is one."""
+    """Check a time in seconds; inf is one. Raises ConfigurationError."""
     if not isinstance(value, int | float) or isinstance(value, bool) or not value > 0:
         raise ConfigurationError(f"{name} must be a time in seconds more than 0, not {value!r}")
 
 
 def check_wait(name: str, value: object) -> None:
-    """In seconds, also what is left of a time that is over; None: for ever. Raises ConfigurationError."""
+    """Check a time in seconds, also what is left of a time that is over; None: for ever. Raises ConfigurationError."""
     if value is not None and (not isinstance(value, int | float) or isinstance(value, bool) or isnan(value)):
         raise ConfigurationError(f"{name} must be a time in seconds, or None for ever, not {value!r}")
 
 
 def options_of(kind: type[Chosen], given: object) -> Chosen:
-    """Those that were given, or the default ones. Raises ConfigurationError."""
+    """Return the given options, or the default ones. Raises ConfigurationError."""
     if given is not None and not isinstance(given, kind):
         raise ConfigurationError(f"options are {kind.__name__}(...), not {given!r}")
     found = kind() if given is None else given
@@ -77,7 +77,7 @@ def options_of(kind: type[Chosen], given: object) -> Chosen:
 
 @dataclass(frozen=True)
 class ProducerOptions:
-    """Of a `ProducerClient`."""
+    """Options of a `ProducerClient`."""
 
     route_by: Literal["client", "node"] = "client"
     window: int = 16_384  # unconfirmed events per partition; the node's credit bounds them too
@@ -95,7 +95,7 @@ class ProducerOptions:
     after_failure: AfterFailure = "raise"  # what `send` does when nobody has heard of a failure
     idempotent: bool = False
     partition_options: Mapping[str, PartitionPublishingOptions] = field(default_factory=dict)  # idempotent only
-    transactional_id: str | None = None  # of `transaction()`: who opens it last has it, and nobody else
+    transactional_id: str | None = None  # of `transaction()`: the last producer to open it has it alone
     transaction_timeout_s: float = 60.0  # a transaction that is open for longer is rolled back by the nodes
     commit_answer: CommitAnswer = "visible"  # what `commit` of a transaction waits for
     network: NetworkOptions = field(default_factory=NetworkOptions)
@@ -157,7 +157,7 @@ class ProducerOptions:
 
 @dataclass(frozen=True)
 class ConsumerOptions:
-    """Of a `ConsumerClient`."""
+    """Options of a `ConsumerClient`."""
 
     prefetch: int = 8192  # events under way or buffered, per partition
     prefetch_bytes: int = 16 * 1024 * 1024  # the same in bytes, judged by the messages seen

@@ -29,7 +29,7 @@ from holdfast.client.transport.network import Network, NetworkOptions
 
 @dataclass(frozen=True)
 class PartitionExtent:
-    """From where to where a reader is given events of a partition: `start` <= offset < `end`."""
+    """Offsets at which a reader is given events of a partition: `start` <= offset < `end`."""
 
     partition: str
     start: int  # before it retention has left nothing
@@ -73,7 +73,7 @@ class RangeClient:
         await self._network.close()
 
     async def extents(self, log: str, *, timeout_s: float | None = None) -> list[PartitionExtent]:
-        """How far each partition reaches now, by number; waits for partitions that have no leader."""
+        """Ask how far each partition reaches now, by number; waits for partitions that have no leader."""
         bound_s = self._options.reconnect_timeout_s if timeout_s is None else timeout_s
         infos = await read_complete_info(self._network, log, timeout_s=bound_s)
         return [self._extent(info) for info in infos]
@@ -98,8 +98,8 @@ class RangeClient:
         return end
 
     def identity(self, log: str) -> str | None:
-        """Which log has answered under this name: no other one of any cluster has this text. None: none has yet, or the
-        node does not tell. This client stays with it: another in its place raises LogDeletedError."""
+        """Identity of the log that has answered under this name: no other one of any cluster has this text. None: none
+        has yet, or the node does not tell. This client stays with it: another in its place raises LogDeletedError."""
         return self._network.log(log).value
 
     async def read(
@@ -129,7 +129,8 @@ class RangeClient:
                 yield block
 
     async def check(self, log: str, partition: str, filter: str) -> None:
-        """Raises ConfigurationError if the nodes do not understand the filter, NotFoundError without such a log."""
+        """Check a filter. Raises ConfigurationError if the nodes do not understand the filter, NotFoundError without
+        such a log."""
         deadline_s = asyncio.get_running_loop().time() + self._options.reconnect_timeout_s
         receiver = await self._network.attach_receiver(
             log, partition, Start.earliest(), _Nobody(), deadline_s=deadline_s, where=filter
@@ -154,7 +155,7 @@ class RangeClient:
 
 
 class _Nobody:
-    """Who attaches to see whether it may."""
+    """Owner of a link that attaches only to see whether it may."""
 
     def on_transfers(self, payloads: list[bytes]) -> None:
         raise AssertionError("a message without credit")

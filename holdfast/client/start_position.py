@@ -1,4 +1,4 @@
-"""Where a consumer begins to read."""
+"""Start positions of a consumer."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Start:
 
     @staticmethod
     def latest() -> Start:
-        """Only events that come from now on."""
+        """The end: only events that come from now on are read."""
         return Start(offset=protocol.OFFSET_LATEST)
 
     @staticmethod
@@ -74,7 +74,7 @@ class Start:
 
 
 def check_start(start: object) -> None:
-    """A start, or one for each partition by name: raises ConfigurationError."""
+    """Check a start, or one for each partition by name. Raises ConfigurationError."""
     if isinstance(start, Mapping):
         for name, one in start.items():
             if not isinstance(name, str):

@@ -65,7 +65,7 @@ class TransactionGroup:
         timeout_s: float = 60.0,
         options: NetworkOptions | None = None,
     ) -> None:
-        """`writer`: who writes; it keeps its name over restarts. `batch`: a number that grows. `run`: drawn anew at
+        """`writer`: the writer's name, which it keeps over restarts. `batch`: a number that grows. `run`: drawn anew at
         each start of the writer; the newest one that opens a batch has it. `timeout_s`: of each call."""
         self.names = GroupNames(writer, batch, run)
         self.names.check()
@@ -94,14 +94,15 @@ class TransactionGroup:
     async def open(
         self, *, query: str = "", group_timeout_s: float = DEFAULT_GROUP_TIMEOUT_S, once: bool = False
     ) -> Opened:
-        """Before the batch is written. What an earlier run of the writer, or an earlier batch, has left open is rolled
-        back. "already done": it was committed before; write nothing, and a commit of it succeeds.
+        """Open the batch, before it is written. What an earlier run of the writer, or an earlier batch, has left open
+        is rolled back. "already done": it was committed before; write nothing, and a commit of it succeeds.
 
         `query`: whose batches these are, when the writer's name is somebody's choice; a batch that would be "already
         done" and is another query's raises WriterChangedError. `group_timeout_s`: a batch that is neither committed nor
         aborted for so long is rolled back. `once`: the writer's name was drawn for this batch, and will not come again:
         an hour after it is closed the nodes forget it, instead of after 90 days. Raises GroupFencedError: a newer run
-        has the writer."""
+        has the writer.
+        """
         given = {"query": query, "timeout_ms": round(group_timeout_s * 1000)} | ({"once": True} if once else {})
         answer = await self._request("open", given, self._timeout_s)
         self.is_new_writer = not answer.get("known", True)
@@ -116,16 +117,17 @@ class TransactionGroup:
     def member(
         self, producer: ProducerClient, *, part: str, attempt: str = "", lease_s: float = DEFAULT_LEASE_S
     ) -> GroupMember:
-        """To write a part of the batch to the producer's log: see `ProducerClient.member`."""
+        """Make a member that writes a part of the batch to the producer's log: see `ProducerClient.member`."""
         names = self.names
         return producer.member(
             writer=names.writer, batch=names.batch, run=names.run, part=part, attempt=attempt, lease_s=lease_s
         )
 
     async def commit(self, winners: Iterable[str]) -> None:
-        """These members count, and nothing else of the batch does, when this returns; or, if a partition is down for
-        longer than the timeout, when that is back. Again after any failure that is retriable; what was committed stays
-        so. Raises NotPreparedError (nothing was decided), GroupFencedError, GroupAbortedError (it was rolled back)."""
+        """Commit these members, and nothing else of the batch. They count when this returns; or, if a partition is down
+        for longer than the timeout, when that is back. Call it again after any failure that is retriable; what was
+        committed stays so. Raises NotPreparedError (nothing was decided), GroupFencedError, GroupAbortedError (it was
+        rolled back)."""
         given = {"winners": list(winners)}
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + self._timeout_s
@@ -139,8 +141,8 @@ class TransactionGroup:
                 return
 
     async def abort(self) -> None:
-        """Nothing of the batch counts. Idempotent, also if nobody has opened it. Raises GroupFencedError: it was
-        committed, or a newer run has it."""
+        """Roll the batch back: nothing of it counts. Idempotent, also if nobody has opened it. Raises GroupFencedError:
+        it was committed, or a newer run has it."""
         try:
             await self._request("abort", {}, self._timeout_s)
         except AdminError as error:

@@ -23,12 +23,12 @@ class BatchBlock(EventBlock):
         super().__init__(partition, [])
         self.batches = batches
         self.damage: Damaged | None = None
-        """What came behind these events is not what was sealed."""
+        """Fault of the batch after these events, which is not what was sealed; None: there is none."""
         self.tells_publishers = publishers
 
     @classmethod
     def read(cls, partition: str, transfer: bytes, *, publishers: bool = False) -> BatchBlock:
-        """The events of a delivery, in front of the first batch of it that is damaged."""
+        """Read the events of a delivery, up to the first batch of it that is damaged."""
         block, end = cls(partition, [], publishers=publishers), 0
         try:
             for batch in batches_in(transfer):
@@ -46,7 +46,7 @@ class BatchBlock(EventBlock):
 
     @property
     def are_bodies(self) -> bool:
-        """True: all its records are bodies."""
+        """True if all its records are bodies."""
         return all([batch.are_bodies for batch in self.batches])  # noqa: C419
 
     @property

@@ -2,9 +2,9 @@
 
 Rule never broken: the arrays say what `EventBlock.columns` says, or there are none. Each byte on which that rests is
 compared: the node's part of every message with that of the first one, and what the producer wrote with the shape of a
-body of bytes, alone or behind a key.
+body of bytes, alone or after a key.
 
-numpy is not among the client's packages; who calls this has it (the extra `spark` brings it).
+numpy is not among the client's packages; a caller has it (the extra `spark` brings it).
 """
 
 from __future__ import annotations
@@ -31,14 +31,15 @@ class EventArrays:
     offsets: Any  # int64
     timestamps_ms: Any  # int64
     keys: list[str | None] | None  # None: no event has one
-    bodies: Any  # the bytes of all bodies, one behind the other (anything with a buffer)
+    bodies: Any  # the bytes of all bodies, one after the other (anything with a buffer)
     body_ends: Any  # int32; one more than there are events, from 0 on
     producer_ids: Any = None  # int64, -1 of events that have no numbers; None: the reader has not asked for them
     sequences: Any = None  # the same
 
 
 def arrays_of(block: EventBlock) -> EventArrays | None:
-    """None: some event holds more than a body and a key, or its bytes are not the usual ones."""
+    """Arrays of a block's events. None: some event holds more than a body and a key, or its bytes are not the usual
+    ones."""
     return _of_batches(block) if isinstance(block, BatchBlock) else _of_single(block)
 
 

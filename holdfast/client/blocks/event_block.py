@@ -37,7 +37,7 @@ class EventColumns:
     keys: list[str | None]
     bodies: list[bytes]
     decoded: dict[int, ReceivedEvent] = field(default_factory=dict)
-    """By place: events that hold more than a key and a body."""
+    """Events that hold more than a key and a body, by place."""
     publishers: list[tuple[int, int]] | None = None
     """Producer id and number of each, -1 if it has none; None: the reader has not asked for them."""
 
@@ -51,7 +51,7 @@ class _Keys(dict[bytes, "str | None"]):
         event = ReceivedEvent("", "", 0, section + b"\x00\x53\x75\xa0\x00", 0)
         try:
             found = event.key if len(event.message.message_annotations) == 1 else None
-        except DamagedEventError:  # who decodes the whole event says of which one
+        except DamagedEventError:  # decoding the whole event says which one
             found = None
         self[section] = found
         return found
@@ -92,7 +92,7 @@ class EventBlock:
 
     @property
     def last_offset(self) -> int:
-        """Raises ProtocolError."""
+        """Offset of the last event. Raises ProtocolError."""
         return _number(self._reader.read(self.payloads[-1]).offset)
 
     @property
@@ -105,11 +105,11 @@ class EventBlock:
 
     @property
     def numbers_at(self) -> tuple[int, int, int] | None:
-        """With `places`: where producer id, epoch and number stand, if the link tells them."""
+        """Positions of producer id, epoch and number, which go with `places`, if the link tells them."""
         return self._reader.numbers_at if isinstance(self._reader, PublisherReader) else None
 
     def columns(self) -> EventColumns:
-        """Raises DamagedEventError for an event that cannot be decoded."""
+        """Columns of the events. Raises DamagedEventError for an event that cannot be decoded."""
         found = self._columns()
         if isinstance(self._reader, PublisherReader):
             found.publishers = [self._reader.published(payload) for payload in self.payloads]
@@ -180,7 +180,7 @@ class EventBlock:
 
 
 def _data_bodies(payloads: Sequence[bytes], starts: Sequence[int]) -> list[bytes | None]:
-    """What is behind `starts`, where that is one data section and nothing else."""
+    """Bodies after `starts`, where one data section and nothing else follows; else None."""
     heads = DATA_HEADS
     return [
         payload[start + 5 :]

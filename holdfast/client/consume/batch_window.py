@@ -1,35 +1,34 @@
-"""How many deliveries of record batches may be under way or buffered: credit counts them, a program thinks in events
-and bytes."""
+"""Window of deliveries of record batches: credit counts deliveries, a program thinks in events and bytes."""
 
 from __future__ import annotations
 
 FIRST = 2
-"""Before any has come."""
+"""Deliveries that are welcome before any has come."""
 
 EXPECTED_EVENTS, EXPECTED_BYTES = 2048, 512 * 1024
-"""What a delivery may hold then."""
+"""Events and bytes that a delivery may hold then."""
 
 MOST = 64
-"""At the end of a log, where an event may come by itself, their size says little of the next one."""
+"""Limit of deliveries: at the end of a log, where an event may come alone, their size says little of the next one."""
 
 FADING = 0.9
-"""What is left of the largest one with each that comes."""
+"""Share of the largest one that stays with each that comes."""
 
 
 class BatchWindow:
     def __init__(self, events: int, size: int) -> None:
-        """So many events, and bytes, are welcome."""
+        """Make a window in which so many events, and bytes, are welcome."""
         self._events, self._bytes = events, size
         self._largest_events = self._largest_bytes = 0.0
 
     def saw(self, events: int, size: int) -> None:
-        """One has come."""
+        """Note the size of a delivery that has come."""
         self._largest_events = max(events, self._largest_events * FADING)
         self._largest_bytes = max(size, self._largest_bytes * FADING)
 
     @property
     def deliveries(self) -> int:
-        """How many are welcome: at least one, however large they are."""
+        """Number of deliveries that are welcome: at least one, however large they are."""
         if self._largest_bytes:
             return self._within(MOST, self._largest_events, self._largest_bytes)
         return self._within(FIRST, EXPECTED_EVENTS, EXPECTED_BYTES)
@@ -38,5 +37,5 @@ class BatchWindow:
         return max(1, min(most, int(self._events / events), int(self._bytes / size)))
 
     def holding(self, events: int) -> int:
-        """How many deliveries so many events are about."""
+        """Number of deliveries that so many events are about."""
         return -int(-events // self._largest_events) if events else 0

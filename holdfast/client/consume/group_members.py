@@ -5,14 +5,14 @@ connection may also break while the partition stays ours.
 Rules never broken:
  - nothing is handed out between the end of a link and the answer to its next attach: what has arrived is dropped;
  - what was handed out is handed out again only after somebody else may have had the partition. When the node says that
-   nobody had (`holdfast:continued`), we go on behind it;
+   nobody had (`holdfast:continued`), we go on after it;
  - a commit is made in the name of the claim under which the events came, so that an owner that lost its partition
    cannot move the group that goes on without it;
  - the program is told of each partition in turn: assigned, revoked, assigned; the next callback of a partition begins
    when the last one of it has ended, whichever link it came on and left on.
 
 A member that lets the nodes choose always has one link more than it has partitions: its attach is held by the node
-until there is a partition for it. Links keep their names, by which the nodes know who comes back.
+until there is a partition for it. Links keep their names, by which the nodes know a link that comes back.
 
 Rejected: telling the program at once that a partition is gone when a connection breaks. Most often it comes back in a
 moment, and a program that drops and rebuilds its state each time pays for every dead node.
@@ -95,12 +95,12 @@ class GroupReceiver(PartitionReceiver):
     async def _run(self) -> None:
         try:
             await self._read_on()
-        except Exception as error:  # noqa: BLE001 - a defect of ours: who waits for events must hear of it
+        except Exception as error:  # noqa: BLE001 - a defect of ours, of which the program must hear
             self._consumer.fail(InternalError.of(error))
         await self._stop()
 
     async def _stop(self) -> None:
-        """This link reads no more: what it had is for others, and nobody is to wait for it."""
+        """Stop reading over this link: what it had is for others, and nobody is to wait for it."""
         self.owns = False
         self._consumer.drop(self)
         await self._give_up_doubt()
@@ -110,7 +110,7 @@ class GroupReceiver(PartitionReceiver):
             await receiver.close()
 
     async def _read_on(self) -> None:
-        """Until there is nothing more to read for this link."""
+        """Read until there is nothing more to read for this link."""
         backoff, hint = Backoff(), None
         while True:
             self._ended.clear()
@@ -132,11 +132,11 @@ class GroupReceiver(PartitionReceiver):
             await backoff.wait()
 
     async def _failed(self, error: HoldfastError) -> None:
-        """There is no link, and none will come."""
+        """Fail the consumer, since there is no link, and none will come."""
         self._consumer.fail(error)
 
     def _said(self) -> dict[str, Any]:
-        """What the node is told of us at the attach."""
+        """Properties of an attach, which tell the node about us."""
         return self._members.properties()
 
     # ---------------------------------------------------------------- getting a partition
@@ -220,12 +220,12 @@ class GroupReceiver(PartitionReceiver):
     # ---------------------------------------------------------------- losing it
 
     def on_closed(self, error: HoldfastError) -> None:
-        """At once, not when our task has its turn: nothing of it is handed out any more."""
+        """Drop what arrived at once, not when our task has its turn: nothing of it is handed out any more."""
         self._consumer.drop(self)
         super().on_closed(error)
 
     async def _lost(self, why: HoldfastError | None) -> bool:
-        """True: this link is not needed any more."""
+        """Take the loss of the link. Returns True if it is not needed any more."""
         self.owns = False
         self._consumer.drop(self)
         self._buffered = 0
@@ -257,7 +257,7 @@ class GroupReceiver(PartitionReceiver):
             self.taken = self.committed = None
 
     def forget(self, partition: str) -> None:
-        """Another link of ours has the partition now."""
+        """Forget a partition that another link of ours has now."""
         if self._doubt == partition:
             self._doubt = self.taken = self.committed = None
 
@@ -282,7 +282,7 @@ class GroupMembers:
         self._on_assigned, self._on_revoked = on_assigned, on_revoked
         self._leaving = False
         self._assigned: dict[str, GroupReceiver] = {}
-        """By partition: what the program was told that it has, and the link that it came on."""
+        """Partitions that the program was told that it has, each with the link that it came on."""
         self._turns: dict[str, asyncio.Lock] = {}  # by partition: one callback at a time
         self._wants_more = partitions is None  # the nodes choose, and may give us more
         self._names = 0
@@ -290,14 +290,14 @@ class GroupMembers:
 
     @property
     def in_doubt(self) -> bool:
-        """What was received may not be handed out before `prove` has asked whose it is."""
+        """True if what was received may not be handed out before `prove` has asked whose it is."""
         return False
 
     async def prove(self) -> None:
         """See `in_doubt`."""
 
     def progressed(self) -> None:
-        """The program came for more, or has committed something."""
+        """Note that the program came for more, or has committed something."""
 
     @property
     def owning(self) -> list[GroupReceiver]:
@@ -358,8 +358,8 @@ class GroupMembers:
             await asyncio.gather(*(one.close() for one in waiting))
 
     async def revoked(self, reader: GroupReceiver, partition: str) -> None:
-        """While the callback runs the partition can still be committed, unless its next owner was faster. Then a
-        commit fails, and so may the callback: the partition is gone all the same."""
+        """Tell the program that a partition goes. While the callback runs it can still be committed, unless its next
+        owner was faster. Then a commit fails, and so may the callback: the partition is gone all the same."""
         async with self._turn(partition):
             if self._assigned.get(partition) is reader and not self._leaving:
                 await self._tell_revoked(partition)
@@ -368,7 +368,7 @@ class GroupMembers:
         return self._turns.setdefault(partition, asyncio.Lock())
 
     async def _tell_revoked(self, partition: str) -> None:
-        """In the partition's turn."""
+        """Tell the program, in the partition's turn."""
         try:
             await self._tell_if_assigned(partition)
         except Exception as problem:  # noqa: BLE001 - the program's own fault must not end our reading
@@ -396,8 +396,8 @@ class GroupMembers:
             self.readers.remove(reader)
 
     async def leave(self) -> None:
-        """The program is told of each partition, and may commit, while its claims still stand. Raises what a callback
-        raises, when all are told."""
+        """Leave the group. The program is told of each partition, and may commit, while its claims still stand. Raises
+        what a callback raises, when all are told."""
         if self._leaving:
             return
         self._leaving = True
@@ -509,4 +509,4 @@ class GroupMembers:
 
 
 _calls: ContextVar[tuple[GroupMembers, asyncio.Event] | None] = ContextVar("_calls", default=None)
-"""The callback that a task, or one that it has made, is in: of whom, and whether it has returned."""
+"""The callback that a task, or one that it has made, is in: its consumer's members, and whether it has returned."""

@@ -1,4 +1,4 @@
-"""What a member of a group has handed out and not committed, for the transaction that is to commit it.
+"""Events that a member of a group has handed out and not committed, for the transaction that is to commit them.
 
 Problem: a program makes something of events, and lets both count together. If their partition went to another member
 meanwhile, that one works on them as well, and a transaction that simply left the partition out would count them twice.
@@ -48,7 +48,7 @@ class HandedOutEvents:
         self._last[partition] = claim, offset
 
     def goes_on(self, partition: str, claim: int, new_claim: int) -> None:
-        """Nobody else has read under the claim that comes after it."""
+        """Go on under our next claim: nobody else has read the partition in between."""
         last = self._last.get(partition)
         if last is not None and last[0] == claim:
             self._last[partition] = new_claim, last[1]
@@ -59,13 +59,14 @@ class HandedOutEvents:
             del self._last[partition]
 
     def came_for_more(self) -> None:
-        """The program is done with what it was given, and with what it was told."""
+        """Note that the program is done with what it was given, and with what it was told."""
         if self._told:
             self._lost.clear()
             self._told = False
 
     def all(self, ours: set[tuple[str, int]]) -> list[HandedOut]:
-        """`ours`: the partitions that are read now, each with its claim. Raises OwnershipLostError."""
+        """The last events handed out. `ours`: the partitions that are read now, each with its claim. Raises
+        OwnershipLostError."""
         for partition, (claim, _) in list(self._last.items()):
             if (partition, claim) not in ours:
                 del self._last[partition]

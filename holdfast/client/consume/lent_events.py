@@ -44,7 +44,7 @@ class LentEvents:
 
     @property
     def offset(self) -> str | None:
-        """Of the last one given."""
+        """Offset of the last event given."""
         given = self._given()
         return self._events[given - 1].offset if given else None
 
@@ -57,7 +57,7 @@ class LentEvents:
         return self._events[given - 1].offset
 
     def take_back(self) -> list[ReceivedEvent]:
-        """Those that were not given yet, and will not be."""
+        """Take back the events that were not given yet, and will not be."""
         back: list[ReceivedEvent] = []
         with self._looking:
             try:

@@ -1,6 +1,6 @@
 """One partition as a consumer reads it: the link it comes over, the credit for it, and how far we are.
 
-Rules never broken: a new link starts behind the last offset that arrived; credit and what is buffered stay together
+Rules never broken: a new link starts after the last offset that arrived; credit and what is buffered stay together
 within the bound; while it is paused nothing is handed out, and nothing more is asked for.
 """
 
@@ -28,7 +28,7 @@ from holdfast.records.record_batch import Damaged
 # Credit before the size of messages is known: what arrives unasked-for is at most so many.
 FIRST_CREDIT = 64
 LOOK_PACE_S = 10.0
-"""Between two looks at what retention has left: where transactions are rolled back, many events are left out."""
+"""Time between two looks at what retention has left: where transactions are rolled back, many events are left out."""
 _COUNTED = re.compile("[0-9a-f]{16}")
 
 
@@ -79,7 +79,7 @@ class PartitionReceiver:
         self._batches = BatchWindow(self._options.prefetch, self._options.prefetch_bytes)
         self._in_batches = False
         self._damage: Damaged | None = None  # of what came last
-        self._damaged: Start | None = None  # what came behind it was damaged, and is asked for again
+        self._damaged: Start | None = None  # what came after it was damaged, and is asked for again
         self._ended = asyncio.Event()
         self._closed_by: HoldfastError | None = None
         self._task: asyncio.Task[None] | None = None
@@ -92,7 +92,7 @@ class PartitionReceiver:
 
     @property
     def connected(self) -> bool:
-        """It has a link, or needs none any more."""
+        """True if it has a link, or needs none any more."""
         return self.finished or self._receiver is not None
 
     async def close(self) -> None:
@@ -156,7 +156,7 @@ class PartitionReceiver:
         self._damage = None
 
     def _ask_again(self, damage: Damaged) -> None:
-        """End the link; the next one begins behind the last event that was good."""
+        """End the link; the next one begins after the last event that was good."""
         error = DamagedBatchError(self.partition, str(damage))
         if self._damaged == self._next:
             self._consumer.fail(error)
@@ -197,7 +197,7 @@ class PartitionReceiver:
         self.grant()
 
     def _look_for_lost(self, before: str, first: str) -> None:
-        """Events between two that came one behind the other were left out: by a filter, since their transaction was
+        """Events between two that came one after the other were left out: by a filter, since their transaction was
         rolled back, or since retention had deleted them, which the program is to hear of."""
         if self._looking is None:
             self._looking = asyncio.get_running_loop().create_task(self._tell_lost(before, first))
@@ -241,7 +241,7 @@ class PartitionReceiver:
             report("of a damaged event", problem)
 
     def _fresh(self, events: list[ReceivedEvent]) -> list[ReceivedEvent]:
-        """Those that were not handed out before."""
+        """Events that were not handed out before."""
         return events
 
     def on_closed(self, error: HoldfastError) -> None:
@@ -251,16 +251,16 @@ class PartitionReceiver:
     # ---------------------------------------------------------------- credit
 
     def hand_over(self, events: int) -> None:
-        """So many are with the program: there is room for others."""
+        """Count so many events as handed to the program: there is room for others."""
         self._buffered -= events
         self.grant()
 
     def came_back(self, events: int) -> None:
-        """The program has left so many of them to be handed out later."""
+        """Take so many events back, which the program has left to be handed out later."""
         self._buffered += events
 
     def took(self, offset: str) -> None:
-        """Everything up to here is handed out."""
+        """Note that everything up to here is handed out."""
         self.taken = offset
 
     def grant(self) -> None:
@@ -279,7 +279,7 @@ class PartitionReceiver:
             receiver.drain(room, self._drained)
 
     def _window_and_buffered(self) -> tuple[int, int]:
-        """In deliveries."""
+        """Window and buffered events, in deliveries."""
         if self._in_batches:
             return self._batches.deliveries, self._batches.holding(self._buffered)
         if self._largest > 1:
@@ -287,7 +287,7 @@ class PartitionReceiver:
         return self._window, self._buffered
 
     def _drained(self) -> None:
-        """All that was there is here, or all that was asked for."""
+        """Finish, if all that was there is here; else, all that was asked for is here: ask for more."""
         if self._asked and not self.finished:
             self.finished = True
             self._ended.set()
@@ -296,7 +296,7 @@ class PartitionReceiver:
             self.grant()
 
     def lag(self, info: PartitionInfo) -> int | None:
-        """Events behind the last one handed out, by what is known of the partition now."""
+        """Events after the last one handed out, by what is known of the partition now."""
         if not info.available:
             return None
         last = self._last_of(info)
@@ -311,7 +311,7 @@ class PartitionReceiver:
         return max(0, min(behind, stored + 1))  # retention may have taken what was next
 
     def _is_due(self, info: PartitionInfo) -> bool:
-        """Whether an event between our start and the end is there."""
+        """True if an event between our start and the end is there."""
         last = self._last_of(info)
         if last is None:
             return False

@@ -1,4 +1,4 @@
-"""Who has published an event, and under which number, as the node tells on a link that was attached with
+"""Reader of events with their publishers and numbers, as the node tells them on a link that was attached with
 `holdfast:publishers`.
 
 Problem and rule are those of `DeliveryReader`: one pattern for many deliveries, and each byte around the numbers is
@@ -20,14 +20,14 @@ _i32, _u64, _i64 = struct.Struct(">i"), struct.Struct(">Q"), struct.Struct(">q")
 _KINDS = (b"\x81", b"\x61", b"\x71")  # long, short, int
 _SIZES = (8, 2, 4)
 _NONE = ((0, 1, b"\xff"),)
-"""What no message begins with."""
+"""Pattern that no message begins with."""
 
 
 class PublisherReader(DeliveryReader):
     def __init__(self, partition: str) -> None:
         super().__init__(partition)
         self.numbers_at = (0, 0, 0)
-        """In a message that follows the pattern: where producer id, epoch and number begin; 8, 2 and 4 bytes long."""
+        """Positions of producer id, epoch and number in a message that follows the pattern; 8, 2 and 4 bytes long."""
         self._fixed: tuple[tuple[int, int, bytes], ...] = _NONE
 
     def places(self, payload: bytes) -> tuple[int, int, int, int, int] | None:

@@ -4,7 +4,7 @@ Problem: a batch program asks for the events from one offset up to another. In a
 gaps, the last events of the range may be ones that nobody is given, and a filter leaves out most of the others: the
 reader cannot see from what comes that nothing more will.
 Rules never broken: the range ends when the node says so (`holdfast:until`), which it says by what it has applied, never
-because nothing has come for a while; a new link starts behind the last offset that arrived; what is under way or
+because nothing has come for a while; a new link starts after the last offset that arrived; what is under way or
 buffered stays within the bound; every wait ends.
 Rejected: a drain as the sign of the end. It says that nothing more is at hand, which is not the same on a leader that
 has just been elected, or deposed.
@@ -39,7 +39,7 @@ FIRST_CREDIT = 256
 
 @dataclass(frozen=True)
 class RangeOptions:
-    """How a range is read."""
+    """Options of reading a range."""
 
     prefetch: int = 16_000  # events under way or buffered
     prefetch_bytes: int = 16 * 1024 * 1024  # the same in bytes, judged by the messages seen
@@ -77,7 +77,7 @@ class RangeReceiver:
             self._needed[protocol.LINK_PUBLISHERS] = True
         self._batches = BatchWindow(options.prefetch, options.prefetch_bytes)
         self._in_batches = False
-        self._damaged: Start | None = None  # what came behind it was damaged, and is asked for again
+        self._damaged: Start | None = None  # what came after it was damaged, and is asked for again
         self._arrived: deque[bytes] = deque()
         self._something = asyncio.Event()
         self._closed_by: HoldfastError | None = None
@@ -85,7 +85,7 @@ class RangeReceiver:
         self._largest = 1.0  # bytes per message, decaying slowly: what the next credit may stand for
 
     async def blocks(self) -> AsyncGenerator[EventBlock, None]:
-        """All that has arrived, again and again, up to the end."""
+        """Yield all that has arrived, again and again, up to the end."""
         backoff, hint = Backoff(), None
         try:
             while True:
@@ -147,7 +147,7 @@ class RangeReceiver:
                     return
 
     def _ask_again(self, damage: Damaged) -> None:
-        """End the link; the next one begins behind the last event that was good."""
+        """End the link; the next one begins after the last event that was good."""
         error = DamagedBatchError(self._partition, str(damage))
         if self._damaged == self._next:
             raise error
@@ -158,7 +158,7 @@ class RangeReceiver:
         self._arrived.clear()
 
     def _take(self) -> Iterator[EventBlock]:
-        """What has arrived."""
+        """Yield what has arrived, and forget it here."""
         if self._in_batches:
             while self._arrived:
                 block = BatchBlock.read(self._partition, self._arrived.popleft(), publishers=self._publishers)

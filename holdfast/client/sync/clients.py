@@ -225,7 +225,7 @@ class ConsumerClient(SyncClient[aio.ConsumerClient]):
             yield events
 
     def __iter__(self) -> Iterator[ReceivedEvent]:
-        """Each event counts as handed out when the loop has it: who commits, or leaves the loop, skips nothing."""
+        """Each event counts as handed out when the loop has it: to commit, or to leave the loop, skips nothing."""
         while (lent := self._thread.run(self._inner._lend)) is not None:
             yield from lent
 

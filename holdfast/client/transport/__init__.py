@@ -1,4 +1,4 @@
-"""From a log's name to an open link: servers, connections, redirects, and what a log's `$info` says.
+"""Transport, from a log's name to an open link: servers, connections, redirects, and a log's `$info`.
 
-Read `network` first. What travels over a link is the business of `produce` and `consume`.
+Read `network` first. Messages on a link are the business of `produce` and `consume`.
 """

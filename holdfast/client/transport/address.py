@@ -1,4 +1,4 @@
-"""Where a server is."""
+"""Addresses of servers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Address:
 
     @staticmethod
     def parse(text: str) -> Address:
-        """`host`, `host:port` or `[v6]:port`, perhaps with `amqp://` in front."""
+        """Parse `host`, `host:port` or `[v6]:port`, perhaps with `amqp://` in front."""
         if "@" in text:
             raise ConfigurationError(
                 "a server is named without a user and a password", advice="give them apart: user and password_file"

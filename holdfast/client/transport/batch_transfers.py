@@ -16,7 +16,7 @@ from holdfast.records.record_batch import DIGEST_BYTES, HEAD_BYTES, RecordBatch
 from holdfast.records.transfer import SECTION_BYTES, transfer_of
 
 BATCH_BYTES = 256 * 1024
-"""Of one batch, about. More would only wait longer for the first one's outcome."""
+"""Size of one batch, about. More would only wait longer for the first one's outcome."""
 
 BATCH_EVENTS = protocol.MOST_EVENTS_UNANSWERED // 2
 """Two batches at least can be under way at a time."""
@@ -25,7 +25,7 @@ OVERHEAD_BYTES = SECTION_BYTES + HEAD_BYTES
 """Around all events of a batch together."""
 
 EVENT_BYTES = LENGTH_BYTES + DIGEST_BYTES
-"""Beside each of them, at most."""
+"""Bytes beside each event, at most."""
 
 
 class BatchTransfers:
@@ -36,28 +36,28 @@ class BatchTransfers:
 
     @property
     def batch_bytes(self) -> int:
-        """Of the events in one batch at most, each with EVENT_BYTES; one event may be larger."""
+        """Bytes of the events in one batch at most, each with EVENT_BYTES; one event may be larger."""
         return min(BATCH_BYTES, self._link.remote_max_message_size or BATCH_BYTES) - OVERHEAD_BYTES
 
     @property
     def credit(self) -> int:
-        """How many events may be sent now, in one batch."""
+        """Number of events that may be sent now, in one batch."""
         return max(0, protocol.MOST_EVENTS_UNANSWERED - self._unanswered) if self._link.credit else 0
 
     @property
     def max_message_size(self) -> int:
-        """Of an event, which goes in a batch of its own if it must; 0: there is no limit."""
+        """Size of an event at most, which goes in a batch of its own if it must; 0: there is no limit."""
         whole = self._link.remote_max_message_size
         return max(1, whole - OVERHEAD_BYTES - EVENT_BYTES) if whole else 0
 
     def send(self, batch: RecordBatch, txn_id: bytes | None) -> int:
-        """One batch, of at most `credit` events. Returns the number of its transfer."""
+        """Send one batch, of at most `credit` events. Returns the number of its transfer."""
         (number,) = self._link.send_many([transfer_of([batch])], txn_id=txn_id)
         self._under_way[number] = len(batch)
         self._unanswered += len(batch)
         return number
 
     def answered(self, numbers: Iterable[int]) -> None:
-        """Those transfers are settled."""
+        """Count those transfers as settled."""
         for number in numbers:
             self._unanswered -= self._under_way.pop(number, 0)

@@ -180,12 +180,12 @@ class ClientConnection(asyncio.Protocol):
         self._flush()
         try:
             await asyncio.wait({self._closed}, timeout=CLOSE_BOUND_S)
-        finally:  # also if who waits is cancelled: nobody else would shut it
+        finally:  # also if the caller is cancelled: nobody else would shut it
             if not self._closed.done():
                 self._abort()
 
     def _abort(self) -> None:
-        self._opened.cancel()  # whoever opened it has given up, and does not hear how it ends
+        self._opened.cancel()  # its opener has given up, and does not hear how it ends
         if self._transport is not None:
             self._transport.abort()
         if self._tick is not None:
@@ -204,8 +204,8 @@ class ClientConnection(asyncio.Protocol):
         which: Identity | None = None,
         codec: Codec = Codec.NONE,
     ) -> Sender:
-        """Attach a sending link; raises the node's refusal, a redirect included, as a typed error. `identity`: who an
-        idempotent producer says that it is, as link properties. `which`: the log that is meant. `codec`: of the record
+        """Attach a sending link; raises the node's refusal, a redirect included, as a typed error. `identity`: an
+        idempotent producer's, as link properties. `which`: the log that is meant. `codec`: of the record
         batches that go to a partition; where none is named single messages go."""
         self._check_open()
         properties = _partition_property(partition) | ({} if which is None else which.properties())
@@ -300,7 +300,7 @@ class ClientConnection(asyncio.Protocol):
     def _check_open(self) -> None:
         if self.is_closed:
             error = self._error or ConnectionLostError(f"the connection to {self.address} is closed")
-            raise error.with_traceback(None)  # kept, and raised to each who asks: else it would keep their frames
+            raise error.with_traceback(None)  # kept, and raised to each caller: else it would keep their frames
 
     async def _attached(self, client_link: ClientLink, bound_s: float) -> None:
         self._links[client_link.link] = client_link
@@ -455,7 +455,7 @@ class ClientConnection(asyncio.Protocol):
         if condition in ("amqp:connection:framing-error", "amqp:decode-error") and not self._opened.done():
             return ProtocolError(f"{self.address} does not speak AMQP 1.0 to us: {text}")
         if condition == "amqp:unauthorized-access":
-            # Who was let in once may be again: a token has ended, and the next one is asked for.
+            # A client that was let in once may be again: a token has ended, and the next one is asked for.
             advice = LOGIN_ADVICE if text == ASKS_FOR_LOGIN else None
             return AuthenticationError(f"{self.address}: {text}", advice=advice, retriable=self._opened.done())
         if condition == "amqp:not-allowed":
@@ -477,7 +477,7 @@ class ClientConnection(asyncio.Protocol):
 
     @property
     def congested(self) -> bool:
-        """The socket is behind: sending more would only fill memory."""
+        """True if the socket is behind: sending more would only fill memory."""
         return not self._writable or self._engine.pending_output > OUTPUT_LIMIT_BYTES
 
     def flush_soon(self) -> None:
@@ -500,7 +500,7 @@ class ClientConnection(asyncio.Protocol):
             self._shut()
 
     def _shut(self) -> None:
-        """Close the socket behind what was written. Only once: an asyncio transport of TLS that is closed a second
+        """Close the socket after what was written. Only once: an asyncio transport of TLS that is closed a second
         time lets go of its own TLS, and raises at `abort`."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.close()
@@ -524,7 +524,7 @@ class ClientConnection(asyncio.Protocol):
 
 
 def since_boot_s() -> float:
-    """Where there is such a clock: it counts the sleep of a machine, and nobody sets it."""
+    """Seconds since boot, where there is such a clock: it counts the sleep of a machine, and nobody sets it."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
@@ -533,6 +533,6 @@ def _partition_property(partition: str | None) -> dict[str, Any]:
 
 
 def _name(address: str, partition: str | None) -> str:
-    """Of a link, for people."""
+    """Name of a link, for people."""
     log = address.removesuffix(protocol.INFO_SUFFIX)
     return log if partition is None else f"{log}, partition {partition}"

@@ -1,4 +1,4 @@
-"""The two kinds of link as the client uses them, and who is called back by them.
+"""The two kinds of link as the client uses them, and their owners, which they call back.
 
 Rule never broken: an owner hears `on_closed` exactly once, unless it closed the link itself; after that, nothing.
 """
@@ -22,11 +22,11 @@ from holdfast.records.codec import Codec
 from holdfast.records.record_batch import VERSION, RecordBatch
 
 IN_BATCHES: Mapping[str, Any] = {protocol.RECORD_BATCHES: uint(VERSION)}
-"""What a link says at its attach that takes record batches."""
+"""Property of an attach that says that the link takes record batches."""
 
 
 class LinkHost(Protocol):
-    """What a link needs of its connection."""
+    """The part of its connection that a link needs."""
 
     address: Address
 
@@ -37,30 +37,30 @@ class LinkHost(Protocol):
 
 
 class SenderOwner(Protocol):
-    """Who sends over a link."""
+    """Owner of a link that sends."""
 
     def on_credit(self) -> None:
-        """There is credit, or room in the socket again."""
+        """Called when there is credit, or room in the socket again."""
 
     def on_outcomes(self, outcomes: list[tuple[int, DeliveryState]]) -> None:
-        """What became of sends, by the numbers that `send_many` and `send_batch` gave."""
+        """Called with the outcomes of sends, by the numbers that `send_many` and `send_batch` gave."""
 
     def on_closed(self, error: HoldfastError) -> None:
-        """The link is gone, with all its unanswered sends."""
+        """Called when the link is gone, with all its unanswered sends."""
 
 
 class ReceiverOwner(Protocol):
-    """Who receives over a link."""
+    """Owner of a link that receives."""
 
     def on_transfers(self, payloads: list[bytes]) -> None:
-        """Messages, in order."""
+        """Called with messages, in order."""
 
     def on_closed(self, error: HoldfastError) -> None:
-        """The link is gone."""
+        """Called when the link is gone."""
 
 
 class ClientLink:
-    """What senders and receivers share."""
+    """Common part of senders and receivers."""
 
     def __init__(self, connection: LinkHost, link: Any, owner: Any, what: str) -> None:
         self._connection, self.link, self.owner, self.what = connection, link, owner, what
@@ -85,7 +85,7 @@ class ClientLink:
         self._connection.flush_soon()
 
     def ended(self, error: HoldfastError) -> None:
-        """The node or the connection ended the link."""
+        """End the link, as the node or the connection did."""
         if self.opened.done():
             self.owner.on_closed(error)
         else:
@@ -97,18 +97,18 @@ class Sender(ClientLink):
 
     link: SenderLink
     codec = Codec.NONE
-    """Of the batches that it sends."""
+    """Codec of the batches that it sends."""
     batch_events = BATCH_EVENTS
     """Events in one batch at most."""
     _batches: BatchTransfers | None = None
 
     @property
     def server(self) -> Address:
-        """Of its connection."""
+        """Address of its connection."""
         return self._connection.address
 
     def send_batches(self, codec: Codec) -> None:
-        """Nothing but record batches goes over it: the node has agreed to that in its answer to the attach."""
+        """Send nothing but record batches from now on: the node has agreed to that in its answer to the attach."""
         self._batches, self.codec = BatchTransfers(self.link), codec
 
     @property
@@ -123,12 +123,12 @@ class Sender(ClientLink):
 
     @property
     def properties(self) -> Mapping[str, Any]:
-        """What the node said in its answer to the attach."""
+        """Properties of the node's answer to the attach."""
         return self.link.remote_properties
 
     @property
     def credit(self) -> int:
-        """How many messages may be sent now: in one batch, where it `sends_batches`."""
+        """Number of messages that may be sent now: in one batch, where it `sends_batches`."""
         if not self.link.is_open or self._connection.congested:
             return 0
         return self.link.credit if self._batches is None else self._batches.credit
@@ -172,12 +172,12 @@ class Receiver(ClientLink):
 
     @property
     def properties(self) -> Mapping[str, Any]:
-        """What the node said in its answer to the attach."""
+        """Properties of the node's answer to the attach."""
         return self.link.remote_properties
 
     @property
     def in_batches(self) -> bool:
-        """Each delivery holds record batches; credit counts deliveries."""
+        """True if each delivery holds record batches; credit counts deliveries."""
         return self.properties.get(protocol.RECORD_BATCHES) == VERSION
 
     @property

@@ -1,4 +1,4 @@
-"""What a log's `$info` address says: its partitions and how far they reach."""
+"""Contents of a log's `$info` address: its partitions and how far they reach."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class PartitionInfo:
 
     @property
     def has_transactions(self) -> bool:
-        """Committed readers may be left without the last ones of the events that they may have."""
+        """True if committed readers may be left without the last ones of the events that they may have."""
         return self.open_transactions > 0 or self.aborted_transactions > 0
 
     @property
@@ -57,7 +57,7 @@ class OneMessage:
     def on_closed(self, error: HoldfastError) -> None:
         if not self._future.done():
             self._future.set_exception(error)
-            self._future.exception()  # known, even if who asked has failed before it waits
+            self._future.exception()  # known, even if the caller has failed before it waits
 
     async def wait(self, bound_s: float, what: str) -> bytes:
         try:
@@ -68,7 +68,7 @@ class OneMessage:
 
 
 async def read_complete_info(network: Network, log: str, *, timeout_s: float) -> list[PartitionInfo]:
-    """The same, again until every partition could be asked for its offsets."""
+    """Read the info again and again, until every partition could be asked for its offsets."""
     loop = asyncio.get_running_loop()
     deadline_s, backoff = loop.time() + timeout_s, Backoff()
     while True:
@@ -142,6 +142,6 @@ def _parse(body: Any) -> list[PartitionInfo]:
 
 
 def _counted(offset: str) -> str:
-    """Offsets are opaque, but whoever tells a stable one counts events in them, as Holdfast's nodes do."""
+    """Check an offset. They are opaque, but a node that tells a stable one counts events in them, as Holdfast's do."""
     int(offset, 16)
     return offset

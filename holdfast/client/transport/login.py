@@ -1,8 +1,8 @@
 """The client's side of SASL: which mechanism, and its messages.
 
 Rule never broken: what was given is what is used. With a password SCRAM comes before PLAIN, with TLS the variants that
-are bound to the server's certificate before those that are not; ANONYMOUS is for who gave nothing. Hashing is
-`LoginLater`. Of SCRAM the server has proved itself, too, before the login counts.
+are bound to the server's certificate before those that are not; ANONYMOUS is for a client without a credential. Hashing
+is `LoginLater`. With SCRAM the server proves itself, too, before the login counts.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ BINDING = "tls-server-end-point"
 
 
 ITERATIONS = 20_000
-"""Of a new password: a login takes a node or a client some ten milliseconds, and a guess as long."""
+"""Iterations for a new password: a login takes a node or a client some ten milliseconds, and a guess as long."""
 
 
 def password_keys(password: str) -> dict[str, str]:
-    """What a cluster keeps of a password, by the names of the management protocol. The password stays here."""
+    """Keys that a cluster keeps of a password, by the names of the management protocol. The password stays here."""
     from scramp import ScramException, ScramMechanism
 
     found: dict[str, str] = {}
@@ -45,7 +45,7 @@ def password_keys(password: str) -> dict[str, str]:
 
 
 def is_password_of(keys: Mapping[str, str], password: str) -> bool:
-    """Whether `password_keys` made them of it. False for keys that are none, or not of all mechanisms."""
+    """True if `password_keys` made the keys of this password. False for keys that are none, or lack a mechanism."""
     from scramp import ScramException, ScramMechanism
 
     for name in SCRAM:
@@ -62,7 +62,7 @@ def is_password_of(keys: Mapping[str, str], password: str) -> bool:
 
 
 def login_of(security: Security, tls: Callable[[], ssl.SSLObject | None], host: str, port: int) -> Login:
-    """`tls`: of the connection, once it is there."""
+    """Login for a connection. `tls`: that of the connection, once it is there."""
 
     def choose(offered: Sequence[str]) -> ClientExchange:
         wanted = _wanted(security, tls() is not None)

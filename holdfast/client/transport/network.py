@@ -1,4 +1,4 @@
-"""From "a link to this address" to an open link, whatever nodes are up and whoever leads.
+"""Network of a client: from "a link to this address" to an open link, whichever nodes are up and lead.
 
 Problem: the servers that a program was given are only where it begins; partitions live where their leaders are,
 leaders move, and nodes die in the middle of it.
@@ -67,7 +67,7 @@ BACKOFF_FIRST_S = 0.02  # an election takes 0.4 s at best: a few quick attempts 
 BACKOFF_MOST_S = 0.5
 PACE_S = 1.0  # between two lines of a kind that a client logs
 WARN_S = 1.0  # somebody waits for so long: a warning, and perhaps another one each time that it has doubled
-SAME_S = 8.0  # a warning that says the same as the last one is for who has waited for so long
+SAME_S = 8.0  # after such a wait a warning may say the same as the last one
 MAX_IDLE_TIMEOUT_S = 1_000_000  # milliseconds travel in 32 bits
 
 
@@ -81,14 +81,14 @@ class Backoff:
         self._next_s = 0.0
 
     async def wait(self, most_s: float = BACKOFF_MOST_S) -> None:
-        """No pause at first, then from 20 ms doubling to half a second."""
+        """Pause: not at first, then from 20 ms doubling to half a second."""
         if self._next_s > 0:
             await asyncio.sleep(min(most_s, self._next_s * random.uniform(0.75, 1.25)))
         self._next_s = min(BACKOFF_MOST_S, max(BACKOFF_FIRST_S, self._next_s * 2))
 
 
 class PacedLog:
-    """What a client logs of its way through failures: at most one line a second of each kind.
+    """Log of a client's way through failures: at most one line a second of each kind.
 
     A program that waits for a failover looks as one that hangs; a client with many partitions and no leader would fill
     a disk with what it tries.
@@ -99,7 +99,7 @@ class PacedLog:
         self._left_out: dict[str, int] = {}
 
     def say(self, line: str, *values: object, level: int = logging.INFO) -> None:
-        """`line`: as `logging` formats it. Lines of one format are of one kind."""
+        """Log a line. `line`: as `logging` formats it. Lines of one format are of one kind."""
         if not log.isEnabledFor(level):
             return
         now_s = time.monotonic()
@@ -112,7 +112,7 @@ class PacedLog:
         log.log(level, line + (f" ({left_out} more lines like this were left out)" if left_out else ""), *values)
 
     def given_up(self, events: int, what: str, why: object) -> None:
-        """Events of a producer: they may be stored, or not."""
+        """Log that events of a producer were given up: they may be stored, or not."""
         self.say("%s: %d events were given up: %s", what, events, why, level=logging.WARNING)
 
 
@@ -142,7 +142,7 @@ class Waiting:
 
 @dataclass(frozen=True)
 class NetworkOptions:
-    """How to reach the cluster."""
+    """Options of reaching the cluster."""
 
     follow_redirects: bool = True  # False: ask for none, the entry node serves every partition as a gateway
     idle_timeout_s: float = 10.0  # a node silent for so long counts as gone (nodes send heartbeats when idle)
@@ -181,7 +181,7 @@ class Network:
         self.cluster = Identity(protocol.LINK_CLUSTER)
         self._logs: dict[str, Identity] = {}
         self._places: dict[str, Address] = {}
-        self._suspect_until: dict[tuple[str, int], float] = {}  # by host and port, whoever told the address
+        self._suspect_until: dict[tuple[str, int], float] = {}  # by host and port, wherever the address came from
         self._opening: dict[Address, asyncio.Task[ClientConnection]] = {}
         self._met = False  # a server has been reached once
         self._nameless: set[Address] = set()  # their host's name is no host's
@@ -202,8 +202,8 @@ class Network:
         identity: Mapping[str, Any] | None = None,
         codec: Codec = Codec.NONE,
     ) -> Sender:
-        """A link that sends to a log (or one partition of it). `deadline_s` is a time of the running loop. `identity`,
-        `codec`: see `ClientConnection.attach_sender`."""
+        """Attach a link that sends to a log (or one partition of it). `deadline_s` is a time of the running loop.
+        `identity`, `codec`: see `ClientConnection.attach_sender`."""
 
         what, begun_s = _link_to(address, partition), asyncio.get_running_loop().time()
 
@@ -234,8 +234,8 @@ class Network:
         uncommitted: bool = False,
         owned_bound_s: float | None = None,
     ) -> Receiver:
-        """A link that receives from a log (or one partition of it), all or those for which `where` is true. `name`,
-        `properties`, `for_good`: of a member of a group. `uncommitted`: see `ClientConnection.attach_receiver`.
+        """Attach a link that receives from a log (or one partition of it), all or those for which `where` is true.
+        `name`, `properties`, `for_good`: of a member of a group. `uncommitted`: see `ClientConnection.attach_receiver`.
         `owned_bound_s`: give up when somebody else had the partition for so long."""
 
         what, begun_s = _link_to(address, partition), asyncio.get_running_loop().time()
@@ -249,11 +249,11 @@ class Network:
             self._found(what, connection, begun_s if hint is not None else None)
             return receiver
 
-        # Who names no partition waits for one that becomes free.
+        # A link that names no partition waits for one that becomes free.
         return await self._reach(attach, what, deadline_s, hint, attach_bound_s, owned_bound_s, partition is None)
 
     def _found(self, what: str, connection: ClientConnection, lost_s: float | None) -> None:
-        """A link is open. `lost_s`: the one before it was lost then."""
+        """Note that a link is open. `lost_s`: the one before it was lost then."""
         if self.options.follow_redirects:
             self.log_lines.say("%s: leader found at %s", what, connection.address)
         else:
@@ -263,7 +263,7 @@ class Network:
             self.log_lines.say("%s: the failover to %s took %.2f s", what, connection.address, took_s)
 
     def log(self, address: str) -> Identity:
-        """Which log the client means by an address."""
+        """Identity of the log that the client means by an address."""
         return self._logs.setdefault(address, Identity(protocol.LINK_LOG))
 
     async def ask(
@@ -282,7 +282,8 @@ class Network:
         owned_bound_s: float | None = None,
         takes_turns: bool = False,
     ) -> T:
-        """`takes_turns`: that a node refuses is no trouble, somebody else has what is wanted."""
+        """Repeat an attempt at one node after another. `takes_turns`: that a node refuses is no trouble, somebody else
+        has what is wanted."""
         loop = asyncio.get_running_loop()
         patience, backoff, hops = Patience(deadline_s - loop.time()), Backoff(), 0
         if hint is not None:
@@ -342,7 +343,7 @@ class Network:
         raise owned or self._too_late(what, last, patience.spent_s)
 
     def _may_pass(self, address: Address, error: HoldfastError) -> bool:
-        """Whether another attempt, perhaps at another server, may bring more."""
+        """True if another attempt, perhaps at another server, may bring more."""
         if isinstance(error, UnreachableError) and not error.retriable:  # its name says no address
             self._nameless.add(address)
             return self._met or not self._nameless.issuperset(self._configured)
@@ -363,11 +364,11 @@ class Network:
     # ---------------------------------------------------------------- addresses
 
     def prefer(self, what: str, address: Address) -> None:
-        """What `ask` is told in these words is asked there first; forgotten as soon as that fails."""
+        """Let `ask` ask there first, when it is told the same words; forgotten as soon as that fails."""
         self._places[what] = address
 
     def prefer_sender(self, log: str, partition: str | None, address: Address) -> None:
-        """The same for a link that sends there."""
+        """Let a link be attached there first; forgotten as soon as that fails."""
         self.prefer(_link_to(log, partition), address)
 
     def _redirect_target(self, redirect: LinkRedirected, what: str) -> Address:
@@ -465,6 +466,6 @@ def _beside(what: str, why: object) -> str:
 
 
 def _heard(task: asyncio.Task[ClientConnection]) -> None:
-    """A failure is known, even if everybody who waited for the connection has given up before it."""
+    """Take a failure as known, even if all callers that waited for the connection have given up before it."""
     if not task.cancelled():
         task.exception()

@@ -1,4 +1,4 @@
-"""How a client shows who it is, and makes sure whom it talks to.
+"""Security of a client's connections: its own credential, and the check of the server's identity.
 
 Problem: a password that is given to the wrong server, or a program that believes it is logged in while it is anonymous,
 is worse than an error.
@@ -21,14 +21,15 @@ ALPN = ["amqp"]
 
 @dataclass(frozen=True)
 class Security:
-    """Of a client's connections. Nothing given: plain TCP, and nobody in particular.
+    """Security of a client's connections. Nothing given: plain TCP, and anonymous.
 
-    `tls` follows from `ca` or `cert`. One credential at most: a user with a password, a token (or what makes one, asked
-    at each connection), or a certificate alone. `mechanism` names the SASL mechanism; empty: the best that is offered.
+    `tls` follows from `ca` or `cert`. One credential at most: a user with a password, a token (or a function that makes
+    one at each connection), or a certificate alone. `mechanism` names the SASL mechanism; empty: the best that is
+    offered.
     """
 
     tls: bool = False
-    ca: str = ""  # a file of certificates in PEM, of whom to trust; empty: whom the system trusts
+    ca: str = ""  # a file of certificates in PEM, the authorities to trust; empty: the system's
     cert: str = ""  # a file in PEM, shown to the server
     key: str = ""  # empty: it is in `cert`
     user: str = ""
@@ -46,7 +47,7 @@ class Security:
         return bool(self.password or self.password_file)
 
     def check(self) -> None:
-        """Raises ConfigurationError."""
+        """Check the combination of what was given. Raises ConfigurationError."""
         if self.key and not self.cert:
             raise ConfigurationError("a key was given without the certificate that it belongs to", advice="give cert")
         if self.password and self.password_file:
@@ -64,7 +65,8 @@ class Security:
         return self.token() if callable(self.token) else self.token
 
     def context(self) -> ssl.SSLContext | None:
-        """None: no TLS. The files are read each time, so that renewed ones are taken. Raises ConfigurationError."""
+        """Make the TLS context. None: no TLS. The files are read each time, so that renewed ones are taken. Raises
+        ConfigurationError."""
         if not self.uses_tls:
             return None
         try:

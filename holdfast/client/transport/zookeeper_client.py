@@ -1,8 +1,8 @@
-"""The client's way to ZooKeeper: where it is, who we are there, and what its failures mean to a program.
+"""The client's way to ZooKeeper: its address, our login there, and what its failures mean to a program.
 
 Problem: kazoo has its own errors and its own log, and most programs need neither it nor ZooKeeper.
-Rules never broken: kazoo is imported when ZooKeeper is asked for and not before; who lacks it is told what to install;
-whatever it raises leaves here as a `HoldfastError` that names the servers.
+Rules never broken: kazoo is imported only when ZooKeeper is asked for; where it is missing the error says what
+to install; its errors leave here as a `HoldfastError` that names the servers.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from holdfast.client.errors import ConfigurationError, HoldfastError, Unreachabl
 SCHEME = "zk://"
 
 RECONNECT_MOST_S = 2.0
-"""Longest pause between kazoo's attempts to connect: who waits for ZooKeeper goes on soon after it is back."""
+"""Longest pause between kazoo's attempts to connect: a waiting client goes on soon after ZooKeeper is back."""
 
-# What kazoo says of each attempt is for who looks for it; a program hears of it by our errors and our own log.
+# kazoo's lines about each attempt are for those that look for them; a program hears by our errors and our own log.
 KAZOO_LOG = logging.getLogger("holdfast.client.kazoo")
 KAZOO_LOG.addHandler(logging.NullHandler())
 KAZOO_LOG.propagate = False
@@ -27,7 +27,7 @@ KAZOO_LOG.propagate = False
 
 @dataclass(frozen=True)
 class ZooKeeperLogin:
-    """How to reach a ZooKeeper that asks who is there."""
+    """Login at a ZooKeeper that asks for one."""
 
     auth: str = ""  # user:password
     ca_file: str = ""  # given: TLS
@@ -38,7 +38,7 @@ class ZooKeeperLogin:
 
 @dataclass(frozen=True)
 class ZooKeeperAddress:
-    """Of a `zk://` URL."""
+    """Parts of a `zk://` URL."""
 
     hosts: str
     path: str
@@ -46,7 +46,7 @@ class ZooKeeperAddress:
 
 
 def parse_url(url: str, *, known_options: set[str], what: str, form: str) -> ZooKeeperAddress:
-    """`zk://host:port,host:port/PATH?option=value`; `what` it names, `form` as the advice."""
+    """Parse `zk://host:port,host:port/PATH?option=value`; `what` it names, `form` as the advice."""
     if not isinstance(url, str):
         raise ConfigurationError(f"{url!r} names {what}", advice=form)
     try:
@@ -63,7 +63,7 @@ def parse_url(url: str, *, known_options: set[str], what: str, form: str) -> Zoo
 
 
 def make_client(hosts: str, login: ZooKeeperLogin, timeout_s: float) -> Any:
-    """A kazoo client, not started. What it creates may be touched by who has the same login, and by nobody else."""
+    """A kazoo client, not started. Only clients with the same login may touch what it creates."""
     try:
         from kazoo.client import KazooClient
         from kazoo.retry import KazooRetry
@@ -95,13 +95,13 @@ def make_client(hosts: str, login: ZooKeeperLogin, timeout_s: float) -> Any:
 
 
 def end_client(client: Any) -> None:
-    """Blocking; its session ends with it where a server hears of it."""
+    """End a kazoo client. Blocking; its session ends with it where a server hears of it."""
     client.stop()
     client.close()
 
 
 def explain(error: BaseException, hosts: str, path: str) -> HoldfastError:
-    """What kazoo raised, for a program."""
+    """Error for a program, of what kazoo raised."""
     from kazoo.exceptions import AuthFailedError, NoAuthError
 
     if isinstance(error, NoAuthError | AuthFailedError):

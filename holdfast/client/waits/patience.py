@@ -2,7 +2,7 @@
 
 Problem: a process that is stopped for longer than a wait may last finds its time over when it goes on, while the
 answer lies unread in its socket. `asyncio.timeout` gives it up even if the loop reads it in the same turn.
-Rules never broken: of a standstill one step counts at most; behind one there is a moment to read what has arrived.
+Rules never broken: of a standstill one step counts at most; after one there is a moment to read what has arrived.
 Rejected: one clock per loop that counts standstills: it would have to tick also while nobody waits.
 """
 
@@ -12,7 +12,7 @@ import asyncio
 from types import TracebackType
 
 STEP_S = 1.0
-LATE_S = 0.5  # a step that ends so late is a standstill; and so long is the moment behind one
+LATE_S = 0.5  # a step that ends so late is a standstill; and so long is the moment after one
 
 
 class Patience:
@@ -46,7 +46,7 @@ class Patience:
         self._timer = self._loop.call_at(self._begun_s + self._step_s, self._end_step)
 
     def _count_step(self) -> bool:
-        """Whether this process stood still in it."""
+        """Count the step, and return True if this process stood still in it."""
         passed_s = self._loop.time() - self._begun_s
         stood_still = passed_s - self._step_s > LATE_S
         self.spent_s += self._step_s if stood_still else passed_s

@@ -1,12 +1,12 @@
 """A member of a group whose partitions are given out by an outside authority: each comes with an epoch to claim it by.
 
-Problem: that authority (ZooKeeper, see `ownership.py`) and the cluster do not know of each other. What it took from us
-we may still be reading; what it gave us somebody may still hold.
+Problem: that authority (ZooKeeper, see `ownership.py`) and the cluster do not know of each other. We may still be
+reading what it took from us; another member may still hold what it gave us.
 Rules never broken:
  - the cluster decides who reads: a claim with a greater epoch ends ours, whatever the authority has told us so far;
- - a link ends without `closed`, so that the epoch in force outlives it: who was replaced and does not know it yet is
-   not let in again once we have gone, too;
- - who did not run for as long as a session lasts (stopped, swapped out, a laptop's lid) hands nothing out that came
+ - a link ends without `closed`, so that the epoch in force outlives it: a member that was replaced and does not know it
+   yet is not let in again once we have gone, too;
+ - a member that did not run for a whole session (stopped, swapped out, a laptop's lid) hands nothing out that came
    before, until the cluster has said that its claims still stand.
 On a hand-over the program first ends the work that it has in its hands (it comes for more, or commits), is told, and
 may commit; then the link ends.
@@ -35,8 +35,8 @@ from holdfast.client.transport.network import Network
 log = logging.getLogger("holdfast.client")
 
 OWN_CLAIM_S = 7.0
-"""A claim of our own, of a link that a dead node served, ends within five seconds. Who is refused for longer is outbid,
-and its epoch will not become greater by waiting."""
+"""A claim of our own, of a link that a dead node served, ends within five seconds. One that is refused for longer is
+outbid, and its epoch will not become greater by waiting."""
 
 
 class OwnedReceiver(GroupReceiver):
@@ -163,7 +163,7 @@ class OwnedPartitions(GroupMembers):
             self.readers.remove(reader)
 
     async def _worked_off(self, reader: OwnedReceiver) -> None:
-        """Until the program is done with what it was given."""
+        """Wait until the program is done with what it was given."""
         try:
             async with asyncio.timeout(self._ownership.hand_over_s):
                 while self.consumer.in_hands is reader and reader.taken != reader.committed and reader.has_partition:
@@ -176,7 +176,7 @@ class OwnedPartitions(GroupMembers):
             )  # fmt: skip
 
     def outbid(self, reader: OwnedReceiver, why: HoldfastError) -> None:
-        """Somebody claimed the partition with a greater epoch."""
+        """Give up a partition that was claimed with a greater epoch."""
         log.warning("%s", why)
         if self._held.get(reader.partition) is reader:
             del self._held[reader.partition]

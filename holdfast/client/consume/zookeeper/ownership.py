@@ -1,10 +1,10 @@
 """Consumer ownership by external consensus: the members of a group divide a log's partitions through ZooKeeper.
 
-Problem: ZooKeeper knows which sessions live, not who reads; a process may go on reading long after its session has
-ended, and ZooKeeper may be away for hours while everybody is well.
+Problem: ZooKeeper knows which sessions live, not which members read; a process may go on reading long after its session
+has ended, and ZooKeeper may be away for hours while everybody is well.
 Rules never broken:
  - a partition is claimed from the cluster with an epoch that only the holder of its lock can get
-   (`partition_locks.py`), so the cluster ends the claim of whoever had the lock before, alive or not;
+   (`partition_locks.py`), so the cluster ends the claim of the holder before, alive or not;
  - a partition is handed over (work ended, committed, detached) before its lock is let go, unless the process is too
    late for that; then the epoch protects the group;
  - nothing here waits for ZooKeeper in the program's loop.
@@ -21,7 +21,7 @@ Rules never broken:
 |                                    | is claimed again when nobody reads it any more                                 |
 | the log has more partitions        | a new locks for the new set; links go on meanwhile                              |
 
-Rejected: to let kazoo's partitioner alone say who reads (two may think so for as long as a session lasts); to stop
+Rejected: to let kazoo's partitioner alone say who reads (two may believe it for as long as a session lasts); to stop
 everything on every change, as the partitioner's documentation has it: each newcomer would stop all consumers.
 """
 
@@ -59,8 +59,8 @@ T = TypeVar("T")
 FORM = "write zk://host:port,host:port/PATH; beneath PATH the members of all groups keep what they agree on"
 
 RECHECK_S = 5.0
-"""So often it is looked whether the log has more partitions, whether our place is still there, and whether a partition
-that somebody claimed by hand is free again. Changes of members are told by ZooKeeper."""
+"""Period of the look whether the log has more partitions, whether our place is still there, and whether a partition
+that somebody claimed by hand is free again. ZooKeeper tells of changes of members."""
 
 RETRY_S = 0.5
 """After what failed and may succeed: ZooKeeper elects a leader in about so long, and so do the nodes."""
@@ -73,12 +73,12 @@ RENEW_AFTER_SESSIONS = 3.0
 its data turns clients away that have seen more of its history than it has itself."""
 
 CLOSE_WITHIN_S = 3.0
-"""For saying goodbye; ZooKeeper ends the session by itself otherwise."""
+"""Time for saying goodbye; ZooKeeper ends the session by itself otherwise."""
 
 
 @dataclass(frozen=True)
 class ZooKeeperOwnership:
-    """How the members of a group find each other. All members of a group are given the same `url`."""
+    """Options by which the members of a group find each other. All members of a group are given the same `url`."""
 
     url: str
     login: ZooKeeperLogin = field(default_factory=ZooKeeperLogin)
@@ -98,20 +98,20 @@ class ZooKeeperOwnership:
 
 
 class Holder(Protocol):
-    """Who reads the partitions."""
+    """Reader of the partitions."""
 
     @property
     def held(self) -> dict[str, int]:
         """Partition -> the epoch that it is read by."""
 
     def own(self, partition: str, epoch: int) -> None:
-        """Claim it, and read."""
+        """Claim a partition, and read it."""
 
     async def hand_over(self, partition: str) -> None:
-        """Returns when it is not read any more. Nothing to do for one that is not held."""
+        """Hand the partition over; returns when it is not read any more. Nothing to do for one that is not held."""
 
     async def describe(self, timeout_s: float) -> list[dict[str, Any]]:
-        """What the cluster knows of the group, a row for each partition."""
+        """State of the group as the cluster knows it, a row for each partition."""
 
 
 class Keeper:
@@ -133,7 +133,7 @@ class Keeper:
         self._said: dict[str, float] = {}  # when
 
     async def run(self, *, patience_s: float) -> None:
-        """Until it is cancelled. Raises what cannot pass; UnreachableError when ZooKeeper was never reached in time.
+        """Run until cancelled. Raises what cannot pass; UnreachableError when ZooKeeper was never reached in time.
         Then, or when it was cancelled, `close` remains to be called: our locks stand until then."""
         self._loop = asyncio.get_running_loop()
         while True:
@@ -211,7 +211,7 @@ class Keeper:
                 await asyncio.sleep(RETRY_S)
 
     async def _keep(self, locks: PartitionLocks, partitions: frozenset[str]) -> None:
-        """Returns when another set of locks is needed."""
+        """Keep the locks; returns when another set of them is needed."""
         assert self._loop is not None
         away_since_s: float | None = None
         checked_s = self._loop.time()
@@ -245,7 +245,7 @@ class Keeper:
             await self._pause(pause_s)
 
     async def _sound(self, locks: PartitionLocks, partitions: frozenset[str]) -> bool:
-        """Whether the log is as it was, and our place still there."""
+        """True if the log is as it was, and our place still there."""
         try:
             infos = await read_info(self._network, self._log, timeout_s=RECHECK_S)
         except (NotFoundError, LogDeletedError):
@@ -285,7 +285,7 @@ class Keeper:
                 self._say(f"partition {partition} of {self._log!r} was claimed by hand, by {row['member']}: left alone")
 
     async def _in_force(self) -> dict[str, dict[str, Any]]:
-        """By partition. Nothing while the cluster cannot say: it refuses an epoch that is too small, too."""
+        """Claims in force, by partition. Empty while the cluster cannot say: it refuses an epoch that is too small."""
         try:
             return {row["partition"]: row for row in await self._holder.describe(RECHECK_S)}
         except HoldfastError as error:
@@ -304,7 +304,7 @@ class Keeper:
     # ---------------------------------------------------------------- threads
 
     async def _call(self, work: Callable[..., T], *arguments: Any) -> T:
-        """On the worker; kazoo's errors as ours."""
+        """Call on the worker; kazoo's errors become ours."""
         from kazoo.exceptions import KazooException
         from kazoo.handlers.threading import KazooTimeoutError
 
@@ -318,7 +318,7 @@ class Keeper:
             raise explain(error, self._hosts, self.base) from error
 
     def _poke(self) -> None:
-        """From kazoo's threads: look again."""
+        """Look again; called from kazoo's threads."""
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop has just ended
                 self._loop.call_soon_threadsafe(self._wake.set)

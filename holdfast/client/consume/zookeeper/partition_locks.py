@@ -8,8 +8,8 @@ Rules never broken:
    line and belongs to this session; so later owners of a partition have greater epochs, in the order of the locks;
  - an epoch is never smaller than what the cluster has in force (`floor`): a ZooKeeper that lost its data, or an
    operator's own claim, sets nobody back;
- - whoever holds the lock while the counter still says the epoch that it has goes on under it: nobody else can have
-   been given one in between;
+ - a holder of the lock goes on under its epoch while the counter still says it: nobody else can have been given one in
+   between;
  - a set of locks is for one session and one set of partitions; what has ended is closed with its session, never mended.
    So no lock is left behind by a thread of kazoo's that was late.
 Rejected as epochs: the czxid of a lock's node (monotonic too, until ZooKeeper loses its data or somebody claims with a
@@ -49,7 +49,7 @@ class NotHeld(HoldfastError):
 
 def share(member: str, members: Iterable[str], partitions: Iterable[str]) -> list[str]:
     """The partitions of one member: fair shares, the same seen from everywhere, and when somebody comes or goes most
-    partitions stay where they are. Nothing for who is not among the members."""
+    partitions stay where they are. Nothing for a member that is not among them."""
     everybody = sorted(set(members))
     wanted = sorted(set(partitions), key=_in_order)
     if member not in everybody:
@@ -94,7 +94,7 @@ def node_name(text: str) -> str:
 
 
 class _Changes:
-    """What kazoo takes for an event of threads: told whenever the partitioner's state has changed."""
+    """Event of threads as kazoo takes one: told whenever the partitioner's state has changed."""
 
     def __init__(self, changed: Callable[[], None]) -> None:
         self.set = changed
@@ -123,7 +123,7 @@ class PartitionLocks:
         self._client.add_listener(self._heard)
 
     def _heard(self, state: str) -> None:
-        """From kazoo's threads. (To return something true would end the listening.)"""
+        """Note a change of the session, from kazoo's threads. (To return something true would end the listening.)"""
         if state == "LOST":
             self._lost = True
         self._changed()
@@ -131,7 +131,7 @@ class PartitionLocks:
     # ---------------------------------------------------------------- how it is
 
     def begin(self) -> None:
-        """Connecting, from now on."""
+        """Begin to connect."""
         self._client.start_async()
 
     @property
@@ -140,12 +140,12 @@ class PartitionLocks:
 
     @property
     def refused(self) -> bool:
-        """The server does not take our login."""
+        """True if the server does not take our login."""
         return str(self._client.client_state) == "AUTH_FAILED"
 
     @property
     def lost(self) -> bool:
-        """The session has ended: what was ours may be anybody's."""
+        """True if the session has ended: what was ours may be anybody's."""
         return self._lost
 
     @property
@@ -182,7 +182,7 @@ class PartitionLocks:
         )
 
     def members(self) -> list[str]:
-        """Those who take part now, ourselves included unless somebody has removed us."""
+        """Members that take part now, ourselves included unless somebody has removed us."""
         from kazoo.exceptions import NoNodeError
 
         try:
@@ -191,7 +191,7 @@ class PartitionLocks:
             return []
 
     def expected(self) -> list[str]:
-        """What will probably be ours when the members have settled."""
+        """Partitions that will probably be ours when the members have settled."""
         return share(self.member, {*self.members(), self.member}, self._partitions)
 
     def release(self) -> None:
@@ -255,7 +255,7 @@ class PartitionLocks:
 
 
 def _all_done(results: list[Any]) -> bool:
-    """Of a transaction. False: what it is about has changed meanwhile."""
+    """True if all of a transaction was done. False: what it is about has changed meanwhile."""
     from kazoo.exceptions import BadVersionError, NoNodeError, RolledBackError, RuntimeInconsistency
 
     failures = [one for one in results if isinstance(one, Exception)]
