@@ -1,7 +1,7 @@
 """Monitoring of a node for operators: metrics, health, and the draining of its leaderships.
 
-`http` serves `/metrics`, `/health/live` and `/health/ready`; `metrics` reads numbers off the node's parts when it is
-asked and never in between; `health` says what is wrong; `draining` empties a node before it is stopped.
+`http_server` serves `/metrics`, `/health/live` and `/health/ready`. `metrics` reads numbers off the node's parts when
+it is asked and never in between. `health` says what is wrong. `node.admin.draining` empties a node before it stops.
 """
 
 from node.admin.draining import Drain
