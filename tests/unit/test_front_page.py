@@ -23,6 +23,15 @@ def test_the_readme_is_read_in_one_go() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= MOST_LINES
 
 
+@pytest.mark.parametrize("name", [name for name in PAGES if name != "CHANGELOG.md"])
+def test_files_that_are_named_exist(name: str) -> None:
+    text = (ROOT / name).read_text(encoding="utf-8")
+    paths = re.findall(
+        r"`((?:holdfast|node|cluster|tests|chaos|scripts|proto)/[\w/.-]+\.(?:py|proto|sh|txt))[`:]", text
+    )
+    assert not [path for path in paths if not (ROOT / path).exists()]
+
+
 @pytest.mark.parametrize("name", PAGES)
 def test_links_lead_somewhere(name: str) -> None:
     page = ROOT / name
