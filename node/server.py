@@ -218,7 +218,13 @@ class Node:
             fetch_bytes_per_s=config.storage.catch_up_bytes_per_s,
         )
         self._multiraft = MultiRaft(
-            self.node_id, self._disk, clock, random.Random(), lambda node, m: self._network.send(node, m), options
+            self.node_id,
+            self._disk,
+            clock,
+            random.Random(),
+            lambda node, m: self._network.send(node, m),
+            options,
+            alone=len(members) == 1,
         )
         machine = MetadataMachine()
         self._view = MetadataView(machine)

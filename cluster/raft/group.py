@@ -163,7 +163,9 @@ class RaftGroup:
         )
         self._core.match.counts = lambda member: self.has_vote(member.id)
         eager = preferred in (None, self._self_id)
-        self._election.first_wait(self._multiraft.now, eager=eager, new=log_store.term == 0)
+        self._election.first_wait(
+            self._multiraft.now, eager=eager, new=log_store.term == 0, let_in=self._multiraft.is_let_in
+        )
 
     # ---- what others ask
 
@@ -271,7 +273,7 @@ class RaftGroup:
         """Let a mute member vote, because nobody has a memory of this group, so it has lost none."""
         if self._log_store.mute and self.remembers_nothing:
             self._log_store.regain_vote()
-            self._election.first_wait(self._multiraft.now, eager=True, new=True)
+            self._election.first_wait(self._multiraft.now, eager=True, new=True, let_in=self._multiraft.is_let_in)
             self._multiraft.mark_dirty(self)
 
     def serve_fetch(self, node: NodeId, request: FetchRequest, now: float) -> FetchReply:
@@ -464,6 +466,7 @@ class RaftGroup:
         return self._log_store
 
     def peer_up(self, node: NodeId) -> None:
+        self._election.let_in(self._multiraft.now)
         member = self._peers.get(node)
         if member is None or member in self._core.connected:
             return

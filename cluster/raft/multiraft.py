@@ -84,7 +84,10 @@ class MultiRaft:
         random: random.Random,
         send: Send,
         options: RaftOptions | None = None,
+        *,
+        alone: bool = True,
     ) -> None:
+        """`alone`: the cluster has no other node."""
         if node_id < 1:
             raise ValueError(f"a node id is 1 or more, not {node_id}")
         self.node_id = node_id
@@ -106,6 +109,9 @@ class MultiRaft:
         self._deadlines: list[tuple[float, int, RaftGroup]] = []
         self._tie = 0
         self._up: set[NodeId] = set()
+        self.is_let_in = alone
+        """True once another node has let this process in: only then it is no older copy of the node's data. A group
+        without other members is led from then on; the others cannot be led without another member's word anyway."""
         self.on_quarantined: Callable[[RaftGroup], None] | None = None
         self._batches: dict[GroupId, GroupBatch] = {}  # of this turn
         self._outbox: dict[NodeId, list[OutgoingMessage]] = {}
@@ -257,6 +263,7 @@ class MultiRaft:
     def peer_up(self, node: NodeId) -> None:
         self._enter()
         self._up.add(node)
+        self.is_let_in = True
         for group in list(self._groups.values()):
             self._guarded(group, group.peer_up, node)
             self._schedule(group)

@@ -120,9 +120,8 @@ def impostors(plan: Plan) -> Plan:
     names = dict.fromkeys(plan.weights, 0.0)
     weights = {"image": 6.0, "impostor": 4.0, "twin": 2.0, "bounce": 6.0, "crash": 1.0, "start": 3.0, "heal": 2.0}
     weights |= {"stall": 1.0, "reset": 1.0, "isolate": 0.5, "cut": 0.5, "transfer": 0.5, "pause": 0.3}
-    nodes = min(plan.nodes, 5)  # a group of one believes itself
-    logs = (LogPlan(1, 3, 600),) * len(plan.logs)
-    changed = plan.varied(nodes=nodes, logs=logs, weights={**names, **weights}, wild=False, disk="memory")
+    logs = (LogPlan(1, 3, 600), LogPlan(1, 1, 600))
+    changed = plan.varied(nodes=min(plan.nodes, 5), logs=logs, weights={**names, **weights}, wild=False, disk="memory")
     calm = changed.varied(core_first=False, calm_start=True, admin_every_s=1000.0, bounce_voters=0.1)
     return calm.varied(chaos_s=6.0, fault_every_s=0.06, latency_s=min(plan.latency_s, 0.01), tells_starts=True)
 

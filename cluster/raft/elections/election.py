@@ -202,12 +202,18 @@ class Election:
         self._heard_at = -inf
         self.hurry(now)
 
-    def first_wait(self, now: float, *, eager: bool, new: bool) -> None:
+    def let_in(self, now: float) -> None:
+        """Note that another node has let this process in: a member without others leads from now on."""
+        if not self._peers and self.core.state != LEADER:
+            self.core.election_deadline = now
+
+    def first_wait(self, now: float, *, eager: bool, new: bool, let_in: bool) -> None:
         """Set the first deadline: nobody waits for a leader that never was, and the preferred node asks
-        first. An old group's leader, if there is one, shows itself within two heartbeats."""
+        first. An old group's leader, if there is one, shows itself within two heartbeats. A member without others leads
+        at once, unless this process may still be an older copy of its node (`let_in` ends that)."""
         options = self._options
         if not self._peers:
-            wait = -now
+            wait = -now if let_in else inf
         elif new:
             self._leader_lost = True
             wait = self._short_wait() + (0.0 if eager else 2.0 * options.suspicion_max_s)

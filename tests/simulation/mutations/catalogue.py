@@ -97,6 +97,7 @@ BY_SCHEDULES: dict[str, Mutation] = {
     "starts-remembered-in-memory-only": Mutation(
         holes_identity.starts_remembered_in_memory_only, chosen_plans.impostors
     ),
+    "lonely-members-lead-at-once": Mutation(holes_identity.lonely_members_lead_at_once, chosen_plans.impostors),
     "lost-connections-appended-nothing": Mutation(
         holes_gateway.lost_connections_appended_nothing, chosen_plans.through_gateways
     ),

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from unittest import mock
 
 from cluster.boot_counters import DirectoryStart, KnownStart, copy_fault
+from cluster.raft.elections.election import Election
 from cluster.rpc import start_memory
 from node.startup.start_memory import StoredStarts
 
@@ -51,4 +52,16 @@ def starts_remembered_in_memory_only() -> Iterator[None]:
         starts._rows[node] = starts._durable[node] = (incarnation, start)
 
     with mock.patch.object(StoredStarts, "remember", told):
+        yield
+
+
+@contextlib.contextmanager
+def lonely_members_lead_at_once() -> Iterator[None]:
+    """A group without other members is led by a process that no other node has let in."""
+
+    def waits_for_nobody(election: Election, now: float, *, eager: bool, new: bool, let_in: bool) -> None:
+        first_wait(election, now, eager=eager, new=new, let_in=True)
+
+    first_wait = Election.first_wait
+    with mock.patch.object(Election, "first_wait", waits_for_nobody):
         yield

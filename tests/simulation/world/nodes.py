@@ -132,7 +132,8 @@ class SimNode:
     def _compose(self) -> None:
         schedule = self.schedule
         randomness = random.Random(schedule.randomness.getrandbits(64))
-        self.multiraft = WatchedMultiRaft(self.id, self.disk, self.clock, randomness, self._send, schedule.plan.options)
+        alone, options = len(schedule.node_ids) == 1, schedule.plan.options
+        self.multiraft = WatchedMultiRaft(self.id, self.disk, self.clock, randomness, self._send, options, alone=alone)
         self.multiraft.node = self
         self.multiraft.on_wake = self._wake
         self.multiraft.on_quarantined = self._quarantined

@@ -45,6 +45,42 @@ def test_the_first_turn_of_a_process_syncs_what_the_last_one_wrote() -> None:
     assert not recorder.finish(), "asking for pre-votes promises nothing"
 
 
+def _lead_alone(multiraft: MultiRaft, disk: SimDisk) -> None:
+    for _ in range(5):
+        turn = multiraft.turn()
+        if turn is None:
+            return
+        disk.sync()
+        multiraft.release(turn)
+
+
+@pytest.mark.parametrize("opened", ["before", "after"])
+def test_a_member_without_others_leads_once_another_node_let_this_process_in(opened: str) -> None:
+    """Until then the process may be an older copy of its node, and could acknowledge what ends with it."""
+    disk, clock = SimDisk(), HandClock()
+    multiraft = MultiRaft(1, disk, clock, random.Random(1), lambda *_: None, alone=False)
+    if opened == "before":
+        group = multiraft.open_group(GROUP, [1], ListMachine())
+        for _ in range(3):
+            _lead_alone(multiraft, disk)
+            clock.now += 100.0
+        assert not group.is_leader
+        multiraft.peer_up(2)
+    else:
+        multiraft.peer_up(2)
+        group = multiraft.open_group(GROUP, [1], ListMachine())
+    _lead_alone(multiraft, disk)
+    assert group.is_leader
+
+
+def test_the_only_node_of_a_cluster_leads_at_once() -> None:
+    disk = SimDisk()
+    multiraft = MultiRaft(1, disk, HandClock(), random.Random(1), lambda *_: None)
+    group = multiraft.open_group(GROUP, [1], ListMachine())
+    _lead_alone(multiraft, disk)
+    assert group.is_leader
+
+
 def test_messages_leave_with_the_release() -> None:
     recorder = Recorder()
     recorder.finish()
