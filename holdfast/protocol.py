@@ -226,6 +226,7 @@ PRODUCER_ID: Final = "com.microsoft:producer-id"  # long
 PRODUCER_EPOCH: Final = "com.microsoft:producer-epoch"  # short; the "owner level" of clients
 PRODUCER_SEQUENCE: Final = "com.microsoft:producer-sequence-number"  # int; of an attach: the last one, not the next
 PRODUCER_NAMES: Final = (PRODUCER_ID, PRODUCER_EPOCH, PRODUCER_SEQUENCE)
+PRODUCER_RENEWS: Final = "holdfast:renews"  # boolean, of the attach: it goes on by itself when it is forgotten
 PRODUCER_PREFIX: Final = b"com.microsoft:producer-"
 RECORD_BATCHES: Final = "holdfast:record-batches"  # attach property of a link that is bound to a partition, both ways:
 # uint, the highest version of record batches (`holdfast/records/record_batch.py`) that the peer knows; in the answer,

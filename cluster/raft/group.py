@@ -55,6 +55,7 @@ class GroupHost(Protocol):
 
     now: float
     room: PeerRoom
+    is_let_in: bool
 
     def batch_of(self, group_id: GroupId) -> DiskBatch: ...
     def mark_dirty(self, group: RaftGroup) -> None: ...

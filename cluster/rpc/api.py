@@ -140,7 +140,7 @@ class PartitionTypes(Protocol):
     @property
     def record_batch(self) -> Callable[[bytes], SealedBatch]: ...  # raises ValueError
     @property
-    def ProducerRequest(self) -> type: ...  # (producer_id, epoch, last_sequence)
+    def ProducerRequest(self) -> type: ...  # (producer_id, epoch, last_sequence, renews)
     @property
     def ProducerOpened(self) -> type: ...  # (producer_id, epoch, last_sequence)
     @property

@@ -11,7 +11,7 @@ costs a third less.
 
 from __future__ import annotations
 
-PROTOCOL_VERSION = 12
+PROTOCOL_VERSION = 13
 """Raised when nodes of two versions could misunderstand each other; they then refuse each other by name. 2: what an
 idempotent producer sends; a node of version 1 would store twice what comes twice, and its replicas drift apart. 3: the
 claims of consumer groups; a node of version 2 would let two owners read. 4: members without a memory; a node of version

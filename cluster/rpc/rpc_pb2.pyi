@@ -220,16 +220,18 @@ class InfoReply(_message.Message):
     def __init__(self, partition: _Optional[str] = ..., earliest_offset: _Optional[int] = ..., latest_offset: _Optional[int] = ..., next_offset: _Optional[int] = ..., events: _Optional[int] = ..., bytes: _Optional[int] = ..., leader: _Optional[int] = ..., replicas: _Optional[_Iterable[int]] = ..., last_timestamp_ms: _Optional[int] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., stable_offset: _Optional[int] = ..., open_transactions: _Optional[int] = ..., aborted_transactions: _Optional[int] = ...) -> None: ...
 
 class OpenProducerRequest(_message.Message):
-    __slots__ = ("group", "producer_id", "epoch", "last_sequence")
+    __slots__ = ("group", "producer_id", "epoch", "last_sequence", "renews")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     LAST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    RENEWS_FIELD_NUMBER: _ClassVar[int]
     group: int
     producer_id: int
     epoch: int
     last_sequence: int
-    def __init__(self, group: _Optional[int] = ..., producer_id: _Optional[int] = ..., epoch: _Optional[int] = ..., last_sequence: _Optional[int] = ...) -> None: ...
+    renews: bool
+    def __init__(self, group: _Optional[int] = ..., producer_id: _Optional[int] = ..., epoch: _Optional[int] = ..., last_sequence: _Optional[int] = ..., renews: _Optional[bool] = ...) -> None: ...
 
 class OpenProducerReply(_message.Message):
     __slots__ = ("producer_id", "epoch", "last_sequence", "failure")

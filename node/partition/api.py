@@ -121,11 +121,13 @@ its timeout in milliseconds."""
 
 @dataclass(frozen=True, slots=True)
 class ProducerRequest:
-    """Numbers that a producer states when it attaches; None: the partition chooses."""
+    """Numbers that a producer states when it attaches; None: the partition chooses. `renews`: it goes on by itself when
+    it is forgotten, so it may be forgotten before others."""
 
     producer_id: int | None = None
     epoch: int | None = None
     last_sequence: int | None = None
+    renews: bool = False
 
 
 @dataclass(frozen=True, slots=True)

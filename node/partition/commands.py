@@ -30,7 +30,7 @@ TAG_TRANSACTION = 5
 _TRIM = struct.Struct(">BBBQQQ")
 _TRIM_VERSION = 1
 
-_OPEN = struct.Struct(">BBBqqqq")
+_OPEN = struct.Struct(">BBBqqqq?")
 _OPEN_VERSION = 1
 _UNSTATED = -1
 
@@ -61,17 +61,19 @@ class Trim:
 @dataclass(frozen=True, slots=True)
 class OpenProducer:
     """Open a producer with the numbers that it states; None: the partition chooses. The rules are in
-    `node/partition/idempotence/producer_state.py`. `timestamp_ms` is the leader's clock, as in a record batch."""
+    `node/partition/idempotence/producer_state.py`. `timestamp_ms` is the leader's clock, as in a record batch.
+    `renews`: the producer goes on by itself when it is forgotten."""
 
     producer_id: int | None
     epoch: int | None
     last_sequence: int | None
     timestamp_ms: int
+    renews: bool = False
 
     def encode(self) -> bytes:
         stated = (self.producer_id, self.epoch, self.last_sequence)
         numbers = [_UNSTATED if one is None else one for one in stated]
-        return _OPEN.pack(ENTRY_REGULAR, TAG_OPEN_PRODUCER, _OPEN_VERSION, *numbers, self.timestamp_ms)
+        return _OPEN.pack(ENTRY_REGULAR, TAG_OPEN_PRODUCER, _OPEN_VERSION, *numbers, self.timestamp_ms, self.renews)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,11 +134,11 @@ def _decode_trim(entry: bytes) -> Trim:
 def _decode_open(entry: bytes) -> OpenProducer:
     if len(entry) != _OPEN.size:
         raise Damaged(f"a command to open a producer has {_OPEN.size} bytes, not {len(entry)}")
-    _, _, version, *numbers, timestamp_ms = _OPEN.unpack(entry)
+    _, _, version, *numbers, timestamp_ms, renews = _OPEN.unpack(entry)
     if version != _OPEN_VERSION:
         raise UnknownCommand(f"command to open a producer, of version {version}")
     producer_id, epoch, last = (None if number == _UNSTATED else number for number in numbers)
-    return OpenProducer(producer_id, epoch, last, timestamp_ms)
+    return OpenProducer(producer_id, epoch, last, timestamp_ms, renews)
 
 
 _DECODERS: dict[int, Callable[[bytes], Command]] = {

@@ -16,7 +16,7 @@ from pathlib import Path
 from node.storage.errors import AlreadyOpen, ForeignData, StorageDamaged, translate
 from node.storage.syncing import sync_data, sync_directory
 
-FORMAT = b"holdfast-storage 7\n"
+FORMAT = b"holdfast-storage 8\n"
 PARTS = ("db", "journal", "lock", "synced", "format.new", "discovery.json", "discovery.json.new", "discovery.lock")
 
 

@@ -35,7 +35,11 @@ def failed(failure: pb.Failure, types: PartitionTypes) -> Any:
 
 def open_request(group: int, wish: Any) -> pb.OpenProducerRequest:
     return pb.OpenProducerRequest(
-        group=group, producer_id=wish.producer_id, epoch=wish.epoch, last_sequence=wish.last_sequence
+        group=group,
+        producer_id=wish.producer_id,
+        epoch=wish.epoch,
+        last_sequence=wish.last_sequence,
+        renews=wish.renews,
     )
 
 
@@ -43,7 +47,7 @@ def producer_request_from(request: pb.OpenProducerRequest, types: PartitionTypes
     stated = [
         getattr(request, name) if request.HasField(name) else None for name in ("producer_id", "epoch", "last_sequence")
     ]
-    return types.ProducerRequest(*stated)
+    return types.ProducerRequest(*stated, request.renews)
 
 
 def opened_reply(opened: Any) -> pb.OpenProducerReply:

@@ -30,7 +30,7 @@ async def open_producer(group: Proposer, wish: ProducerRequest, now_ms: int) -> 
     wrong = nonsense(wish.producer_id, wish.epoch, wish.last_sequence)
     if wrong is not None:
         return Failed("producer_invalid", False, wrong)
-    command = OpenProducer(wish.producer_id, wish.epoch, wish.last_sequence, now_ms)
+    command = OpenProducer(wish.producer_id, wish.epoch, wish.last_sequence, now_ms, wish.renews)
     result = await propose(group, command.encode(), "the partition")
     if isinstance(result, Opened):
         return ProducerOpened(result.producer_id, result.epoch, result.last_sequence)

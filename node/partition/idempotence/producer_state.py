@@ -72,12 +72,15 @@ repeated records are known by number only."""
 MAX_PRODUCERS = 10_000
 """Producers known to one partition. Each costs some hundred bytes of every checkpoint, and clients that let the
 partition choose their id leave one behind with each start. Room comes from the longest silent of those that have sent
-nothing since they were opened, and only without any from one that has sent: a client that opens producers by the
-thousand pushes out its own, and not those whose numbers protect stored events."""
+nothing since they were opened, then of those that renew themselves, and only then from another one: a client that opens
+producers by the thousand pushes out its own, and not those whose numbers protect stored events."""
 
 EXPIRY_MS = 7 * 24 * 3600 * 1000
 """Time after which a producer that neither opened nor sent is forgotten, by the time lived in entries: a week, so that
 a program stopped over a weekend can go on from its saved state."""
+
+RENEWING_EXPIRY_MS = 24 * 3600 * 1000
+"""The same for a producer that renews itself: it goes on without its state, and nobody saved that."""
 
 ALLOCATED_FROM = 1 << 52
 """Lower bound of ids that a partition gives out: [2^52, 2^53), scattered by the entry's index and time. Below it are
@@ -107,6 +110,7 @@ class Producer(msgspec.Struct, array_like=True):
     digests: bytearray = msgspec.field(default_factory=bytearray)  # of the records of these batches
     touched_lived_ms: int = 0  # by the time that the log has lived
     stored: int = 0  # how many numbers up to `last` this epoch has stored; not counted beyond REMEMBERED_EVENTS
+    renews: bool = False  # goes on with a higher epoch, or a new id, when it is forgotten
 
     @property
     def remembered(self) -> int:
@@ -172,6 +176,7 @@ class ProducerTable:
         ordered = list(rows)
         self._by_id = {producer.producer_id: producer for producer in ordered}
         self._unused = {producer.producer_id: producer for producer in ordered if producer.last == NOTHING}
+        self._renewing = {producer.producer_id: producer for producer in ordered if producer.renews}
         self._remembering = {producer.producer_id: producer for producer in ordered if producer.digests}
         self._with_plenty = {producer.producer_id: producer for producer in ordered if _has_plenty(producer)}
         self.memory_bytes = sum(producer.memory_bytes for producer in ordered)
@@ -208,6 +213,7 @@ class ProducerTable:
             answer = producer.start
         else:
             answer = producer.last if wish.last_sequence is None else wish.last_sequence
+        producer.renews = wish.renews
         self._touch(producer, clock_ms)
         return Opening(producer.producer_id, epoch, answer, fenced)
 
@@ -220,8 +226,8 @@ class ProducerTable:
             return ProducerRefusal("producer-unknown", detail)
         producer_id = self._allocate(index, clock_ms) if wish.producer_id is None else wish.producer_id
         if len(self._by_id) >= MAX_PRODUCERS:
-            self._forget(next(iter((self._unused or self._by_id).values())))
-        producer = Producer(producer_id, wish.epoch or 0, wish.last_sequence or 0)
+            self._forget(next(iter((self._unused or self._renewing or self._by_id).values())))
+        producer = Producer(producer_id, wish.epoch or 0, wish.last_sequence or 0, renews=wish.renews)
         self._touch(producer, clock_ms)
         return Opening(producer_id, producer.epoch, producer.start, False)
 
@@ -290,11 +296,12 @@ class ProducerTable:
     def expire(self, lived_ms: int) -> None:
         """Forget producers whose time is over at this lived time of the log."""
         self._lived_ms = lived_ms
-        while self._by_id:
-            silent = next(iter(self._by_id.values()))
-            if silent.touched_lived_ms + EXPIRY_MS >= lived_ms:
-                return
-            self._forget(silent)
+        for producers, expiry_ms in ((self._renewing, RENEWING_EXPIRY_MS), (self._by_id, EXPIRY_MS)):
+            while producers:
+                silent = next(iter(producers.values()))
+                if silent.touched_lived_ms + expiry_ms >= lived_ms:
+                    break
+                self._forget(silent)
 
     def _touch(self, producer: Producer, clock_ms: int) -> None:
         producer.touched_ms, producer.touched_lived_ms = clock_ms, self._lived_ms
@@ -304,6 +311,9 @@ class ProducerTable:
         self._unused.pop(producer_id, None)
         if producer.last == NOTHING:
             self._unused[producer_id] = producer
+        self._renewing.pop(producer_id, None)
+        if producer.renews:
+            self._renewing[producer_id] = producer
         self._remembering.pop(producer_id, None)
         if producer.digests:
             self._remembering[producer_id] = producer
@@ -314,6 +324,7 @@ class ProducerTable:
     def _forget(self, producer: Producer) -> None:
         self._drop_batches(producer)
         self._unused.pop(producer.producer_id, None)
+        self._renewing.pop(producer.producer_id, None)
         del self._by_id[producer.producer_id]
 
     def _drop_batches(self, producer: Producer) -> None:

@@ -32,16 +32,24 @@ def producer_request_of(link: ReceiverLink) -> ProducerRequest | None:
     properties = link.remote_properties
     stated = [name for name in protocol.PRODUCER_NAMES if name in properties]
     if not stated:
-        return ProducerRequest() if protocol.IDEMPOTENT_CAPABILITY in link.remote_desired_capabilities else None
+        asked = protocol.IDEMPOTENT_CAPABILITY in link.remote_desired_capabilities
+        return ProducerRequest(renews=_renews(properties)) if asked else None
     if len(stated) < len(protocol.PRODUCER_NAMES):
         missing = ", ".join(name for name in protocol.PRODUCER_NAMES if name not in properties)
         raise Refused(errors.numbers_wrong(f"the attach states {', '.join(stated)} but not {missing} (null: unknown)"))
-    return ProducerRequest(
-        *(
-            None if properties[name] is None else whole_number(name, properties[name])
-            for name in protocol.PRODUCER_NAMES
-        )
+    producer_id, epoch, last_sequence = (
+        None if properties[name] is None else whole_number(name, properties[name]) for name in protocol.PRODUCER_NAMES
     )
+    return ProducerRequest(producer_id, epoch, last_sequence, _renews(properties))
+
+
+def _renews(properties: Mapping[str, Any]) -> bool:
+    renews = properties.get(protocol.PRODUCER_RENEWS, False)
+    if not isinstance(renews, bool):
+        raise Refused(
+            errors.numbers_wrong(f"{protocol.PRODUCER_RENEWS} must be a boolean, not {type(renews).__name__}")
+        )
+    return renews
 
 
 def whole_number(name: str, value: Any) -> int:

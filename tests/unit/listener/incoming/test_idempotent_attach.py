@@ -12,6 +12,7 @@ from proton.reactor import LinkOption
 from proton.utils import BlockingConnection, SendException
 from proton.utils import LinkDetached as LinkDetachedError
 
+from holdfast import protocol
 from holdfast.amqp import (
     Described,
     LinkOpened,
@@ -169,6 +170,22 @@ async def test_terms_that_cannot_be_are_refused_by_name(
         assert error.condition == condition
         assert "com.microsoft:producer-" in (error.description or "")
         await attached(peer)  # the connection is none the worse for it
+
+
+@pytest.mark.parametrize("renews", [None, False, True])
+async def test_the_partition_is_told_whether_a_producer_renews_itself(node: SingleNode, renews: bool | None) -> None:
+    said = {} if renews is None else {protocol.PRODUCER_RENEWS: renews}
+    async with Peer(node.port) as peer:
+        link = open_producer(peer, terms(7) | said)
+        await peer._opened(link)
+        assert [row.renews for row in node.logs["trades"]["0"]._machine.producers.rows()] == [bool(renews)]
+
+
+async def test_whether_a_producer_renews_itself_is_yes_or_no(node: SingleNode) -> None:
+    async with Peer(node.port) as peer:
+        error = await refusal(peer, terms(7) | {protocol.PRODUCER_RENEWS: 1})
+        assert error.condition == ARGUMENT_ERROR
+        assert protocol.PRODUCER_RENEWS in (error.description or "")
 
 
 async def test_is_7_an_epoch_of_minus_one_is_refused(node: SingleNode) -> None:

@@ -35,15 +35,17 @@ class Log:
             self.now_ms = min(self.now_ms + LONGEST_STEP_MS, end_ms)
             self.plain()
 
-    def opened(self, producer_id: int | None = None, epoch: int | None = None, last: int | None = None) -> Opened:
-        result = self.open(producer_id, epoch, last)
+    def opened(
+        self, producer_id: int | None = None, epoch: int | None = None, last: int | None = None, *, renews: bool = False
+    ) -> Opened:
+        result = self.open(producer_id, epoch, last, renews=renews)
         assert isinstance(result, Opened), result
         return result
 
     def open(
-        self, producer_id: int | None = None, epoch: int | None = None, last: int | None = None
+        self, producer_id: int | None = None, epoch: int | None = None, last: int | None = None, *, renews: bool = False
     ) -> Opened | AppendRejected:
-        result = self.apply(OpenProducer(producer_id, epoch, last, self.now_ms).encode())
+        result = self.apply(OpenProducer(producer_id, epoch, last, self.now_ms, renews).encode())
         assert isinstance(result, Opened | AppendRejected)
         return result
 

@@ -11,6 +11,7 @@ from node.partition.idempotence.producer_state import (
     ALLOCATED_FROM,
     EXPIRY_MS,
     FORGOTTEN,
+    RENEWING_EXPIRY_MS,
     SEQUENCES,
     StoredAt,
 )
@@ -412,3 +413,37 @@ def test_replicas_agree_on_who_was_silent_longest_within_one_entry(log: Log, mon
         forgotten = [row.producer_id for row in machine.producers.rows() if not row.remembered]
         assert forgotten == [3], "it was the first of its entry"
     assert log.machine.checkpoint() == other.checkpoint()
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_producers_that_renew_themselves_make_room_for_others(
+    log: Log, monkeypatch: pytest.MonkeyPatch, restarted: bool
+) -> None:
+    monkeypatch.setattr(rules, "MAX_PRODUCERS", 4)
+    for producer in (1, 2):
+        log.opened(producer)
+        log.send(producer, 0, 1, "a")
+    for producer in range(10, 20):
+        log.opened(producer, renews=True)
+        log.send(producer, 0, 1, "a")
+        if restarted:
+            log.restart()
+    assert sorted(row.producer_id for row in log.machine.producers.rows()) == [1, 2, 18, 19]
+    log.opened(18)  # by somebody who keeps its state
+    log.opened(20)
+    assert sorted(row.producer_id for row in log.machine.producers.rows()) == [1, 2, 18, 20]
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_producer_that_renews_itself_is_forgotten_after_a_day(log: Log, restarted: bool) -> None:
+    log.opened(7, renews=True)
+    log.opened(8)
+    for producer in (7, 8):
+        log.send(producer, 0, 1, "a")
+    log.live(RENEWING_EXPIRY_MS)
+    if restarted:
+        log.restart()
+    assert log.producer(7).renews
+    log.live(1)
+    assert log.machine.producers.get(7) is None
+    assert not log.producer(8).renews

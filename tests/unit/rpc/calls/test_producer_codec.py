@@ -50,7 +50,14 @@ async def test_refusals_tell_how_much_is_known() -> None:
 
 
 @pytest.mark.parametrize(
-    "wish", [ProducerRequest(), ProducerRequest(7), ProducerRequest(7, 3, 99), ProducerRequest(None, 0, 0)]
+    "wish",
+    [
+        ProducerRequest(),
+        ProducerRequest(7),
+        ProducerRequest(7, 3, 99),
+        ProducerRequest(None, 0, 0),
+        ProducerRequest(renews=True),
+    ],
 )
 async def test_a_producer_is_opened_by_the_other_node(wish: ProducerRequest) -> None:
     async with cluster_of(1, 2) as nodes:
