@@ -22,11 +22,11 @@ from chaos.report import page, summary
 from chaos.run import CannotRun, ChaosRun, RunPlan, Say
 
 DATA_OF_NODES = ("data", "disk", "side")
-"""Below a node's directory: kept only of runs that did not pass."""
+"""Folders in a node's directory that are kept only if the run did not pass."""
 
 
 def new_directory(below: Path, plan: RunPlan) -> Path:
-    """A name that sorts by time and says what was run."""
+    """Make a directory for a run; its name sorts by time and says what is run."""
     stamp = time.strftime("%Y%m%d-%H%M%S")
     name = f"{stamp}-{plan.workload}-{'+'.join(plan.faults)}-{plan.seed}"
     for more in ("", *(f"-{number}" for number in range(2, 100))):
@@ -41,7 +41,7 @@ def run_and_report(
     plan: RunPlan, directory: Path, *, say: Say = lambda text: None, abort_if: str | None = None,
     provisioned: Provisioned | None = None,
 ) -> ChaosRun:  # fmt: skip
-    """Run it, judge it, write its page; what nodes had stored goes when it has passed."""
+    """Run a plan, judge it and write its page; the data of nodes is deleted if the run passed."""
     done = runs.run(plan, directory, say=say, abort_if=abort_if, provisioned=provisioned)
     (directory / "run.json").write_text(json.dumps(done.facts, indent=1), encoding="utf-8")
     tell(done)
@@ -53,13 +53,13 @@ def run_and_report(
 
 
 def tell(run: ChaosRun) -> Path:
-    """`report.json` and the page; where the page is."""
+    """Write `report.json` and the page of a run; return the page's path."""
     summary.write(run)
     return page.write(run.directory)
 
 
 def load(directory: Path) -> ChaosRun:
-    """Judged anew, by the checkers of today."""
+    """Read a past run and judge it again, with the checkers of today."""
     facts = _facts(directory)
     plan = plan_of(facts)
     history = histories.read(directory / "history")
@@ -68,16 +68,16 @@ def load(directory: Path) -> ChaosRun:
 
 
 IN_MEMORY_ROWS = 3_000_000
-"""Of sends, reads and copies together, up to which a history is judged in this process: some 2 GB of it."""
+"""Most rows (sends, reads and copies together) that one process judges in memory; they take about 2 GB."""
 
 
 def is_large(directory: Path) -> bool:
-    """By what the files of the history say of themselves."""
+    """Tell whether the history is too large for one process, from the row counts of its files."""
     return histories.rows_in(directory / "history", "sends", "reads", "replica_dump") > IN_MEMORY_ROWS
 
 
 def judged_by_spark(directory: Path, spark: Any) -> ChaosRun:
-    """The same, without the history in memory: it is judged where it lies, and empty here."""
+    """Judge a past run with Spark, which reads the history from its files; the run that is returned has none."""
     from chaos import at_scale
 
     facts = _facts(directory)
@@ -106,7 +106,7 @@ def _facts(directory: Path) -> dict[str, Any]:
 
 
 def past(below: Path) -> list[dict[str, Any]]:
-    """Of each run below a directory that has a report: where it is, what it was; the newest first."""
+    """List the runs below a directory that have a report, the newest first."""
     found = []
     for path in sorted(below.rglob("report.json"), reverse=True):
         report = json.loads(path.read_text(encoding="utf-8"))

@@ -1,7 +1,7 @@
-"""A run's history judged by Spark, where it is too large for the memory of one process.
+"""Judging by Spark of a run whose history is too large for the memory of one process.
 
-The checkers are those of `pipeline/checks`, on the Parquet files that the run has written; each says what the one of
-the same name in `chaos/checkers` says: both are held against each other on every damage that checkers are tested with.
+The checkers are those of `pipeline/checks`. They read the Parquet files that the run has written. Each gives the same
+verdict as the checker of the same name in `chaos/checkers`; tests compare the two on every kind of damage.
 """
 
 from __future__ import annotations
@@ -25,16 +25,17 @@ from pipeline.checks.check import Check, Recorded
 
 IN_MEMORY = (registers.LINEARIZABLE, discovery.REGISTERED)
 SMALL_TABLES = ("registers", "registrations")
-"""These checkers look at these tables, and at who led when: small ones, however long a run is."""
+"""Tables of the checkers in memory; like the table of leaders they stay small, however long a run is."""
 
 
 ROWS_OF_A_TASK = 1_000_000
-"""Of sends, reads and copies: tables are cut into so many parts. Of Spark's own 200, each costs more than its rows."""
+"""Rows (sends, reads and copies) for each partition of a table. Spark's default is 200 partitions; for most histories
+that costs more than the rows."""
 
 SETTINGS = {
-    "spark.sql.adaptive.coalescePartitions.enabled": "false",  # tables that are kept have as many parts as each other
-    "spark.sql.adaptive.maxShuffledHashJoinLocalMapThreshold": str(256 << 20),  # of a part: nobody needs its order
-    "spark.sql.autoBroadcastJoinThreshold": str(64 << 20),  # calls of some million: to the reads, which stay
+    "spark.sql.adaptive.coalescePartitions.enabled": "false",  # cached tables need equal counts of partitions
+    "spark.sql.adaptive.maxShuffledHashJoinLocalMapThreshold": str(256 << 20),  # per partition
+    "spark.sql.autoBroadcastJoinThreshold": str(64 << 20),  # sends the calls to the reads, which stay in place
 }
 
 
@@ -42,7 +43,7 @@ def judge_run(
     spark: SparkSession, directory: Path, *, needed: Iterable[str] = ALWAYS, hopes: Collection[str] = (),
     around: Callable[[str], AbstractContextManager[object]] = nullcontext,
 ) -> Judgement:  # fmt: skip
-    """`directory`: of the history. As `chaos.checkers.all.judge_run`. `around`: is entered for each checker."""
+    """Judge the history in `directory`, as `chaos.checkers.all.judge_run` does; each checker runs inside `around`."""
     few = histories.read(directory, only=("faults", "moments", "leaders", *SMALL_TABLES))
     with _set(spark, SETTINGS | {"spark.sql.shuffle.partitions": str(_parts(spark, directory))}):
         history, kept = _recorded(spark, directory)
@@ -68,7 +69,7 @@ def _parts(spark: SparkSession, directory: Path) -> int:
 
 @contextmanager
 def _set(spark: SparkSession, settings: dict[str, str]) -> Iterator[None]:
-    """For as long as it lasts; what Spark was started with stays."""
+    """Change settings of Spark inside a `with` block, except those that the session was started with."""
     started_with = spark.sparkContext.getConf()
     settings = {name: value for name, value in settings.items() if not started_with.contains(name)}
     before = {name: spark.conf.get(name) for name in settings}
@@ -87,7 +88,7 @@ def _verdict(check: Check, history: Recorded) -> Verdict:
         counts = found.agg(f.count("*").alias("rows")).union(check.judged(history).agg(f.count("*")))
         violations, judged = (row.rows for row in counts.collect())
         kept = found.limit(ANOMALIES_KEPT).collect() if violations else []
-    except Exception as error:  # noqa: BLE001 - whatever broke, the checker has said nothing
+    except Exception as error:  # noqa: BLE001 - after any failure the verdict is unknown
         text = str(error).splitlines()[0] if str(error) else ""
         return Verdict(check.promise, check.title, Result.UNKNOWN, 0, error=f"{type(error).__name__}: {text}")
     if not judged:
@@ -103,7 +104,7 @@ def _anomaly(row: Any) -> Anomaly:
 
 
 def _recorded(spark: SparkSession, directory: Path) -> tuple[Recorded, list[DataFrame]]:
-    """And which tables are kept until all checks are done: nearly each of them takes these."""
+    """Load the history; also return the tables that stay cached until all checks are done."""
     paths = {name: directory / f"{name}.parquet" for name in TABLES if name not in SMALL_TABLES}
     tables = {name: spark.read.parquet(str(path)) for name, path in paths.items()}
     for name, table in tables.items():
@@ -115,7 +116,7 @@ def _recorded(spark: SparkSession, directory: Path) -> tuple[Recorded, list[Data
     values = _values(sends, transactions, times).cache()
     calls = ops.select("op_id", "type", "t_inv_ns", "t_end_ns", (f.col("f") == "drain").alias("drain"))
     of_values = values.select("msg_id", f.col("txn").alias("of_txn"), "begun_ns")
-    # By value, as the values are: what is asked of each value is asked where its reads are.
+    # Reads are partitioned by value, as the values are, so that joins of the two move no rows.
     parts = int(spark.conf.get("spark.sql.shuffle.partitions") or 2)
     reads = tables["reads"].join(calls, "op_id", "left").repartition(parts, "msg_id")
     reads = reads.join(of_values, "msg_id", "left").cache()
@@ -145,7 +146,7 @@ def _values(sends: DataFrame, transactions: DataFrame, times: DataFrame) -> Data
 
 
 def _stored(reads: DataFrame, copies: DataFrame) -> DataFrame:
-    """A row for each place of a value, however often it was read, and on however many disks it lies."""
+    """Build one row for each place of a value, however many reads and disks show it."""
     place = ["msg_id", "partition", "offset"]
     given = f.coalesce("drain", f.lit(False)).alias("drained")
     at_end = (given & (f.col("isolation") == "committed")).alias("at_end")

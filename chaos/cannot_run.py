@@ -1,9 +1,9 @@
-"""What keeps a run from being one."""
+"""Errors that prevent a run or end it early."""
 
 
 class CannotRun(Exception):
-    """Something that a run needs is not here; the message says what, whose it is, and what to do."""
+    """Something that a run needs is missing; the message says what, whose fault it is, and what to do."""
 
 
 class BrokenOff(CannotRun):
-    """It was here when the run began."""
+    """Something that a run needs was lost during the run."""

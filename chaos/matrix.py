@@ -1,7 +1,7 @@
 """Many runs, one after the other: which workloads meet which faults.
 
-`SHORT` is for every change of the code: each of its cells takes seconds. `FULL` is for a night: every workload under
-every fault alone, then compounds, longer, on three nodes and on five.
+`SHORT` is for every change of the code: each of its cells takes seconds. `full` is for a night: every workload meets
+every fault alone, then compounds of faults. Its cells take longer, and run on three nodes or on five.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from chaos.workloads.catalogue import WORKLOADS
 SHORT_S, FULL_S = 8.0, 90.0
 KEYS = 8
 WHOLE_WITHIN_S = 120.0
-"""The cluster of an inventory, between two runs."""
+"""Time that the cluster of an inventory has between two runs to become whole."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Trial:
 
 
 Placed = tuple[int, Trial]
-"""With its place in the whole matrix, from 0."""
+"""A cell with its place in the whole matrix, from 0."""
 
 
 SHORT: tuple[Trial, ...] = (
@@ -75,7 +75,7 @@ def full() -> Iterator[Trial]:
 
 @dataclass(frozen=True)
 class Part:
-    """Every `of`-th cell, beginning with the `number`-th: cells that are alike stand together, and are spread so."""
+    """One part of a matrix: every `of`-th cell from the `number`-th on. So neighbours, which are alike, are spread."""
 
     number: int = 1
     of: int = 1
@@ -89,15 +89,15 @@ class Part:
 
 
 def chosen(cells: Iterable[Trial], workloads: Collection[str] = (), part: Part = Part()) -> list[Placed]:
-    """Those of these workloads (none: of all), and of them this part."""
+    """Select the cells of these workloads (none given: of all), then one part of them."""
     wanted = [(place, cell) for place, cell in enumerate(cells) if not workloads or cell.workload in workloads]
     return wanted[part.number - 1 :: part.of]
 
 
 @dataclass(frozen=True)
 class Site:
-    """The cluster of an inventory. `nodes`: how many; `no_links`: why the ways between them cannot be harmed, or
-    nothing."""
+    """The cluster of an inventory. `nodes`: their count; `no_links`: why links between nodes cannot be broken, or
+    ""."""
 
     inventory: str
     provisioned: Provisioned
@@ -105,7 +105,7 @@ class Site:
     no_links: str = ""
 
     def why_not(self, cell: Trial) -> str:
-        """What keeps the cell from being run there; nothing: it can be."""
+        """Say why the cell cannot run on this cluster; "" if it can."""
         if why := WORKLOADS[cell.workload].needs_own_nodes:
             return why
         for fault in cell.faults:
@@ -118,14 +118,14 @@ class Site:
 
 
 def look(inventory: str, provisioned: Provisioned) -> Site:
-    """What there is. Between two runs its cluster may take a while to be whole; now it has to be. Raises CannotRun."""
+    """Look at the cluster of an inventory, which must be whole now; between runs it has time. Raises CannotRun."""
     with tempfile.TemporaryDirectory() as nothing:
         found = clusters.look(provisioned, Path(nothing))
     return Site(inventory, replace(provisioned, patience_s=WHOLE_WITHIN_S), found.nodes, found.no_links)
 
 
 def left_out(cells: Iterable[Placed], site: Site) -> dict[str, list[Trial]]:
-    """By reason."""
+    """Group the cells that cannot run on the cluster by reason."""
     found: dict[str, list[Trial]] = {}
     for _, cell in cells:
         if why := site.why_not(cell):
@@ -135,7 +135,7 @@ def left_out(cells: Iterable[Placed], site: Site) -> dict[str, list[Trial]]:
 
 @dataclass(frozen=True)
 class NotRun:
-    """It could not be, or was broken off: nothing is proven."""
+    """A cell that could not run or was broken off; it proves nothing."""
 
     plan: RunPlan
     why: str
@@ -145,8 +145,8 @@ def run(
     cells: Sequence[Placed], below: Path, *, seconds: float, seed: int, say: Say,
     done: Callable[[ChaosRun | NotRun], None], site: Site | None = None,
 ) -> Result:  # fmt: skip
-    """The worst of all cells. Each has a seed of its own, counted from the first of the whole matrix; none stops the
-    others. Raises BrokenOff when no further one could be run."""
+    """Run the cells and return their worst result. Each cell's seed is `seed` plus its place in the whole matrix. A
+    cell that fails does not stop the others. Raises BrokenOff if two in a row could not run on the site."""
     if site is not None:
         for why, those in left_out(cells, site).items():
             say(f"left out, {len(those)} of {len(cells)}: {', '.join(map(str, those))}: {why}")
@@ -166,7 +166,7 @@ def run(
             failures = 0
             continue
         failures += 1
-        if failures > 1 and count < len(cells):  # each has waited for the cluster to be whole
+        if failures > 1 and count < len(cells):  # each waited for the cluster to become whole
             raise BrokenOff(f"{len(cells) - count} more were not tried, since two in a row could not be run: {one.why}")
     return worst
 
@@ -181,5 +181,5 @@ def _one(plan: RunPlan, below: Path, site: Site | None) -> ChaosRun | NotRun:
         return archive.run_and_report(plan, directory)
     try:
         return archive.run_and_report(plan, directory, provisioned=site.provisioned)
-    except CannotRun as error:  # of hosts one is lost more easily than the machine that we are on
+    except CannotRun as error:  # a host is lost more easily than this machine
         return NotRun(plan, str(error))

@@ -1,12 +1,12 @@
 """Child processes that cannot outlive their parent, however it ends.
 
-The problem: a test run or a chaos run that is itself killed must leave no node behind, and nobody is there then to kill
-one. The kernel can: with PR_SET_PDEATHSIG a child dies when its parent does. Its trap: the "parent" is the *thread*
-that made the child, so a node that a worker thread started is killed when the pool ends that thread, with the process
-and the test in the best of health. The rule: one thread makes every child, and lives as long as the process.
+A test run or a chaos run that is itself killed must leave no node behind. The kernel does that: with PR_SET_PDEATHSIG a
+child dies when its parent does. But the "parent" is the *thread* that made the child. If a worker thread of a pool
+started a node, the kernel would kill the node when the pool ends that thread. So one thread makes every child, and
+lives as long as the process.
 
-The signal is asked for by a small program that then becomes the wanted one. Not by a `preexec_fn`: that makes Python
-fork, and in a process where gRPC's threads run the child may abort before its exec.
+A small program asks for the signal and then becomes the wanted program. Rejected: a `preexec_fn`. It makes Python fork,
+and in a process where threads of gRPC run the child may abort before its exec.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ BECOME = (
     "ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0); "  # PR_SET_PDEATHSIG outlives exec
     "os.execvp(sys.argv[1], sys.argv[1:])"
 )
-"""For `python -c`: the program named by the arguments, which dies with the thread that started it."""
+"""Code for `python -c`: it becomes the program named by the arguments, which dies with the thread that started it."""
 
 _maker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="makes-processes")
-"""Its one thread ends when the interpreter does."""
+"""Executor whose one thread makes all child processes; the thread ends with the interpreter."""
 
 
 def spawn(command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
-    """Start the program; it dies with this process. The options are those of `subprocess.Popen`."""
-    words = [sys.executable, "-I", "-S", "-c", BECOME, *command]  # it needs no packages, and nobody waits for them
+    """Start a program that dies with this process. The options are those of `subprocess.Popen`."""
+    words = [sys.executable, "-I", "-S", "-c", BECOME, *command]  # without site packages it starts faster
     return _maker.submit(lambda: subprocess.Popen(words, **options)).result()

@@ -1,17 +1,20 @@
-"""Ways between programs that can be broken: a real Toxiproxy server, and a proxy for each way.
+"""Breakable network paths between programs, each a proxy (`Way`) of a real Toxiproxy server.
 
-Problem: what a network does to a connection (to cut it, to freeze it, to lose the answers while the questions arrive)
-cannot be done from inside either end without changing what is tested.
-Rules never broken:
- - a way is broken for the duration of a `with` block and whole behind it, whatever happened inside;
- - the server is a process of ours: it is ended by its handle, and the kernel ends it if we die;
- - what is random is drawn by the caller. Toxiproxy's own chance (toxicity, jitter) cannot be repeated: not used.
-Rejected: a proxy written here. The tests would then trust our own idea of what a broken network does.
+A network can cut a connection, freeze it, or lose responses while requests arrive. Neither end of the connection can
+imitate that without a change to the code under test.
 
-What the server's toxics do was measured (Toxiproxy 2.12): `timeout` 0 swallows the bytes of one direction and takes
-new connections nevertheless; when it is removed, the connections it swallowed from are closed, so that no stream goes
-on with a hole in it. `bandwidth` 0 holds bytes back, and loses none. `reset_peer` resets connections that begin while
-it is there, older ones see their end. `limit_data` closes a connection after so many bytes: in the midst of a frame.
+Rules:
+ - a way is broken for the duration of a `with` block and whole after it, whatever happened inside;
+ - the server is our child process: we end it by its handle, and the kernel ends it if we die;
+ - the caller draws everything random. Toxiproxy's own randomness (toxicity, jitter) cannot be repeated; we do not use
+   it.
+
+Rejected: a proxy of our own. The tests would then trust our own idea of what a broken network does.
+
+The toxics of Toxiproxy 2.12 act as follows. `timeout` 0 swallows the bytes of one direction, and still accepts new
+connections. When it is removed, the server closes the connections from which it swallowed bytes, so no stream goes on
+with a hole in it. `bandwidth` 0 holds bytes back and loses none. `reset_peer` resets connections that begin while it is
+active; older ones are closed. `limit_data` closes a connection after a count of bytes, in the middle of a frame.
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ from chaos import processes
 from chaos.ports import free_port
 
 Direction = Literal["upstream", "downstream"]
-"""Of bytes: from who connects to who is connected to, and back."""
+"""Direction of bytes: upstream is from the client to the server, downstream is back."""
 
 VERSION = "2.12.0"
 LOOPBACK = "127.0.0.1"
@@ -42,7 +45,7 @@ HOW_TO_GET = "run scripts/toxiproxy.sh (it needs Go), or name a toxiproxy-server
 
 
 def find_server() -> Path | None:
-    """The program: named by the environment, built by scripts/toxiproxy.sh, or installed."""
+    """Find the server's program: named by the environment, built by scripts/toxiproxy.sh, or installed."""
     named = os.environ.get("HOLDFAST_TOXIPROXY")
     if named:
         return Path(named)
@@ -55,7 +58,7 @@ def find_server() -> Path | None:
 
 
 class Way:
-    """One proxy: who connects to `address` reaches `upstream`, as long as the way is whole."""
+    """One proxy: a connection to `address` reaches `upstream` as long as the way is whole."""
 
     def __init__(self, proxy: Any) -> None:
         self._proxy = proxy
@@ -77,37 +80,37 @@ class Way:
             self._proxy.destroy_toxic(name)
 
     def swallowing(self, direction: Direction) -> contextlib.AbstractContextManager[None]:
-        """Nothing of this direction arrives. The connections end with the block."""
+        """Drop all bytes of this direction. The connections end with the block."""
         return self._toxic("timeout", direction, timeout=0)
 
     def frozen(self, direction: Direction) -> contextlib.AbstractContextManager[None]:
-        """Nothing of this direction arrives until the block ends; then all of it does."""
+        """Hold back all bytes of this direction until the block ends, then deliver them."""
         return self._toxic("bandwidth", direction, rate=0)
 
     def resetting(self, direction: Direction = "upstream") -> contextlib.AbstractContextManager[None]:
-        """Connections break, old ones at their next byte, new ones at their first."""
+        """Reset connections, old ones at their next byte, new ones at their first."""
         return self._toxic("reset_peer", direction, timeout=0)
 
     def cutting_after(self, count: int, direction: Direction) -> contextlib.AbstractContextManager[None]:
-        """Each connection ends after so many bytes more."""
+        """Close each connection after `count` more bytes."""
         return self._toxic("limit_data", direction, bytes=count)
 
     def delayed(self, direction: Direction, latency_ms: int) -> contextlib.AbstractContextManager[None]:
-        """Every byte of this direction arrives so much later, in order."""
+        """Delay every byte of this direction by `latency_ms`; the order stays."""
         return self._toxic("latency", direction, latency=latency_ms, jitter=0)
 
     def narrowed(self, direction: Direction, kib_per_s: int) -> contextlib.AbstractContextManager[None]:
-        """No more than so much of this direction arrives."""
+        """Limit the rate of this direction to `kib_per_s`."""
         assert kib_per_s > 0, "a rate of 0 is `frozen`"
         return self._toxic("bandwidth", direction, rate=kib_per_s)
 
     def sliced(self, direction: Direction, size_bytes: int = 200) -> contextlib.AbstractContextManager[None]:
-        """What is sent at once arrives in pieces of about that size."""
+        """Cut the bytes of this direction into pieces of about `size_bytes`."""
         return self._toxic("slicer", direction, average_size=size_bytes, size_variation=size_bytes // 2, delay=0)
 
     @contextlib.contextmanager
     def refusing(self) -> Iterator[None]:
-        """Connections end, and new ones are refused."""
+        """Close connections and refuse new ones."""
         self._proxy.disable()
         try:
             yield
@@ -116,7 +119,7 @@ class Way:
 
 
 class ProxyServer:
-    """A Toxiproxy process. One at a time in a process of ours: its client library keeps the address in a class."""
+    """A Toxiproxy process, at most one at a time: its client library keeps the address in a class."""
 
     _running: bool = False
 
@@ -135,7 +138,7 @@ class ProxyServer:
         self.stop()
 
     def start(self) -> None:
-        from toxiproxy import Toxiproxy  # what needs no proxy needs not have it
+        from toxiproxy import Toxiproxy  # an extra: only runs with proxies need it
 
         assert not ProxyServer._running, "a process drives one Toxiproxy at a time"
         port = free_port()
@@ -167,7 +170,7 @@ class ProxyServer:
             time.sleep(0.02)
 
     def stop(self) -> None:
-        """Idempotent. Every way ends with it."""
+        """End the server and all its ways. Idempotent."""
         if self._process is None:
             return
         self._process.terminate()
@@ -180,5 +183,5 @@ class ProxyServer:
         ProxyServer._running = False
 
     def way(self, name: str, upstream: str) -> Way:
-        """A new way to `upstream` (host:port), on a port of its own."""
+        """Make a new way to `upstream` (host:port), on a port of its own."""
         return Way(self._api.create(upstream=upstream, name=name, listen=f"{LOOPBACK}:{free_port()}"))

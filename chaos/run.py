@@ -1,10 +1,15 @@
 """One run, from an empty directory to a verdict.
 
-The order is what makes it evidence: a cluster is started, clients come to work in peace, faults strike, everything is
-healed, clients finish, replicas become level, everything is read from the begin through every node, nodes are stopped,
-their disks are read; only then somebody judges, from the tables alone. Whatever happens on the way, nothing is left
-running, and what was written down until then is kept. Of a cluster that others have made the nodes run before and
-afterwards, and their disks are nobody's to read.
+The order makes a run evidence:
+ 1. the cluster starts, and clients work in peace;
+ 2. faults strike, and everything is healed;
+ 3. clients finish, and replicas become level;
+ 4. a reader reads everything from the begin through every node;
+ 5. nodes stop, and their disks are read;
+ 6. checkers judge, from the tables alone.
+
+Whatever happens on the way, the run leaves nothing running and keeps the history so far. The nodes of an inventory run
+before and after the run, and no checker reads their disks.
 """
 
 from __future__ import annotations
@@ -46,26 +51,28 @@ from chaos.workloads.world import LogName, World
 from holdfast.client.events import ReceivedEvent
 
 STEADY_S = 1.5
-"""Of work in peace, before the first fault and after the last one."""
+"""Time in which clients work in peace, before the first fault and after the last one."""
 PROBE_EVERY_S = 1.0
 PROBE_S = 10.0
 
 REGISTERED_WITHIN_S = 60.0
-"""After the last fault, for every node to be registered again."""
+"""Time that nodes have after the last fault to register again."""
 OF_ZOOKEEPER = ("REG", "ZK")
 
 Say = Callable[[str], None]
 
 
 LEFT_OUT = {"C18": "left out: it reads the disks of stopped nodes, and those of an inventory run on, with their data"}
-"""By checker: why it had nothing to judge."""
+"""Reasons why a checker has nothing to judge on an inventory, by checker."""
 
 
 @dataclass(frozen=True)
 class RunPlan:
-    """What to repeat a run by. `defect`: the deliberate fault that all nodes have (`chaos/defects`). `inventory`: where
-    the hosts of a cluster stand that Ansible has made; nothing: the run starts nodes for itself. `keys`: of each
-    producer of W1, which then publishes by key; 0: it names its partition."""
+    """Everything that is needed to repeat a run.
+
+    `defect`: the deliberate fault of all nodes (`chaos/defects`). `inventory`: the path of an Ansible inventory whose
+    cluster is used; "": the run starts nodes of its own. `keys`: how many keys each producer of W1 has, which then
+    publishes by key; 0: it names its partition."""
 
     workload: str
     faults: tuple[str, ...]
@@ -92,7 +99,7 @@ class RunPlan:
             faults.check(self.faults)
             workload = workloads.WORKLOADS[self.workload]
             faults.check_for(self.faults, self.workload, is_transactional=workload.is_transactional)
-            if self.inventory:  # whether there are proxies its nodes will tell
+            if self.inventory:  # its nodes will tell later whether they have proxies
                 faults.check_where(self.faults)
         except (faults.UnknownFault, faults.UnfitFault) as error:
             raise CannotRun(str(error)) from error
@@ -122,7 +129,7 @@ class RunPlan:
 
 @dataclass
 class ChaosRun:
-    """What there is when it is over."""
+    """The outcome of a run: its plan, history and judgement."""
 
     plan: RunPlan
     directory: Path
@@ -142,8 +149,10 @@ def run(
     plan: RunPlan, directory: Path, *, say: Say = lambda text: None, abort_if: str | None = None,
     provisioned: Provisioned | None = None,
 ) -> ChaosRun:  # fmt: skip
-    """`abort_if`: a shell command, tried once a second; its exit status 0 ends the run early. `provisioned`: the hosts
-    of the plan's inventory, and how they are reached."""
+    """Run a plan in a directory and judge it.
+
+    `abort_if`: a shell command, tried once a second; its exit status 0 ends the run early. `provisioned`: the hosts of
+    the plan's inventory, and how to reach them."""
     plan.check()
     directory.mkdir(parents=True, exist_ok=True)
     recorder = Recorder()
@@ -170,7 +179,7 @@ def run(
 
 @contextlib.contextmanager
 def _cluster_of(plan: RunPlan, directory: Path, provisioned: Provisioned | None) -> Iterator[ChaosCluster]:
-    """Closed, however the run ends."""
+    """Open the cluster of a plan; it is closed however the run ends."""
     if plan.inventory:
         if provisioned is None:
             raise CannotRun(f"its nodes are those of {plan.inventory}: run its command again, with your login")
@@ -188,13 +197,13 @@ def _cluster_of(plan: RunPlan, directory: Path, provisioned: Provisioned | None)
 
 
 def judged(plan: RunPlan, history: histories.History) -> Judgement:
-    """By what the plan's workload has to show."""
+    """Judge a history by what the plan's workload has to show."""
     needed, hopes = asked_of(plan)
     return explained(plan, judge_run(history, needed=needed, hopes=hopes))
 
 
 def explained(plan: RunPlan, judgement: Judgement) -> Judgement:
-    """With the reason beside each verdict that such a run cannot have."""
+    """Add the reason to each verdict that a run on an inventory cannot give."""
     why = LEFT_OUT if plan.inventory else {}
     verdicts = [
         replace(one, error=why[one.checker]) if one.result is Result.NODATA and one.checker in why else one
@@ -204,7 +213,7 @@ def explained(plan: RunPlan, judgement: Judgement) -> Judgement:
 
 
 def asked_of(plan: RunPlan) -> tuple[tuple[str, ...], Collection[str]]:
-    """The checkers that must have something to judge, and the moments that must have come."""
+    """Return the checkers that must have something to judge, and the moments that must have occurred."""
     workload = workloads.WORKLOADS[plan.workload]
     of_faults = OF_ZOOKEEPER if faults.NEED_ZOOKEEPER & set(plan.faults) else ()
     return (*ALWAYS, *workload.needed, *of_faults), workload.hopes_in(plan.seconds)
@@ -238,7 +247,7 @@ class _Story:
         self._say(self._cluster.beginning)
         try:
             self._cluster.start()
-        except NodeFailed as error:  # nothing was done to it yet
+        except NodeFailed as error:  # no fault has struck yet
             raise CannotRun(f"{error}: see its log in {self._cluster.directory}") from error
         if isinstance(self._cluster, ProvisionedCluster):
             try:
@@ -255,7 +264,7 @@ class _Story:
             try:
                 self._cluster.wait_level(log.name)
                 self._cluster.wait_decided(log.name)
-            except TimeoutError as error:  # a finding; what is there is read all the same
+            except TimeoutError as error:  # a finding; everything is read nevertheless
                 self._recorder.history.complaints.append(ComplaintRow(0, time.monotonic_ns(), str(error)))
         asyncio.run(self._drain())
         self._say(self._cluster.ending)
@@ -275,7 +284,7 @@ class _Story:
         await workloads.play(self._workload, world, self._strike(world, asyncio.get_running_loop()))
 
     async def _strike(self, world: World, loop: asyncio.AbstractEventLoop) -> None:
-        """Peace, faults, peace; in a thread, for faults wait for processes."""
+        """Play peace, faults, peace. Faults run in a thread, since they wait for processes."""
         await asyncio.sleep(STEADY_S)
         chance = random.Random(f"clients {self._plan.seed}")
 
@@ -302,7 +311,7 @@ class _Story:
 
     @contextlib.contextmanager
     def _looking_at_registrations(self) -> Iterator[None]:
-        """Until each node is registered again, or has had the time."""
+        """Record registrations inside the block, and after it until every node is registered again or time is over."""
         cluster, rows = self._cluster, self._recorder.history.registrations
         if not isinstance(cluster, ProxiedCluster) or cluster.ensemble is None:
             yield
@@ -358,8 +367,9 @@ class _Story:
 
 
 def note_stored(history: histories.History, cluster: ChaosCluster, groups: Mapping[int, int]) -> None:
-    """What the stopped nodes have of each partition (`groups`: of these Raft groups). A disk that cannot be read is a
-    finding; what the others have is read all the same."""
+    """Record the events on the disks of stopped nodes, for these Raft groups (`groups`: group to partition).
+
+    A disk that cannot be read is a finding; the other disks are read nevertheless."""
     for node, data_dir in cluster.stores().items():
         try:
             for group, partition in groups.items():

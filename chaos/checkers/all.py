@@ -1,4 +1,4 @@
-"""All checkers, and what they say of a run together."""
+"""List of the checkers, and the judgement that their verdicts make together."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CHECKERS: list[Checker] = sorted(
 )
 
 ALWAYS = ("C1", "C2", "C3", "C7", "C9", "C21", "CALLS")
-"""Without an answer of these the run has proven nothing, whatever the workload."""
+"""Checkers that every workload needs: without a verdict of each, a run proves nothing."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,9 @@ class Judgement:
 
 
 def judge_run(history: History, *, needed: Iterable[str] = ALWAYS, hopes: Collection[str] = ()) -> Judgement:
-    """`needed`: checkers that must have had something to judge; `hopes`: moments that must have come."""
+    """Judge a history by all checkers.
+
+    `needed`: checkers that must have something to judge; `hopes`: moments that must have occurred."""
     view = View(history)
     return judgement_of([judge(checker, view) for checker in CHECKERS], history, needed=needed, hopes=hopes)
 
@@ -57,7 +59,9 @@ def judge_run(history: History, *, needed: Iterable[str] = ALWAYS, hopes: Collec
 def judgement_of(
     verdicts: list[Verdict], history: History, *, needed: Iterable[str], hopes: Collection[str]
 ) -> Judgement:
-    """Of the history the faults and the moments count. A checker that is needed and was not asked had nothing."""
+    """Combine verdicts into one judgement, with the faults and moments of the history.
+
+    A needed checker that is missing from the verdicts counts as NODATA."""
     by_id = {one.checker: one for one in verdicts}
     failed = [one.checker for one in verdicts if one.result is Result.FAILED]
     if failed:

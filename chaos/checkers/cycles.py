@@ -1,9 +1,10 @@
-"""C14's graph: who was read by whom, and who was over before whom began; a circle in it cannot be.
+"""C14's graph of calls, ordered by reads and by time; a correct history has no cycle in it.
 
-Vertices are calls that sent or read something; the calls of one transaction are one vertex. Edges: from who sent a
-value to who read it, and in time from who ended to who began later. Time's edges would be a square of them, so calls
-hang on a line of moments: an edge from a call to the moment of its end, one from a moment to the next, and one from a
-moment to the calls that began at it. A circle is a component of that graph with more than one vertex (Tarjan).
+Vertices are calls that sent or read something; the calls of one transaction are one vertex. An edge goes from the
+sender of a value to each reader of it, and from a call that ended to each call that began later. The edges of time
+would be quadratic in number. So calls hang on a line of moments: an edge goes from a call to the moment of its end,
+from a moment to the next, and from a moment to the calls that began at it. A cycle is a strongly connected component
+with more than one vertex (Tarjan).
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def cycles(view: View) -> Iterator[Circle]:
 
 
 def _vertices(view: View) -> dict[int, str]:
-    """The call's own, or that of its transaction."""
+    """Map each call to its vertex: its own, or that of its transaction."""
     found: dict[int, str] = {}
     for send in view.history.sends:
         found[send.op_id] = f"txn {send.txn}" if send.txn else f"call {send.op_id}"
@@ -56,7 +57,7 @@ def _edges(view: View, vertex_of: dict[int, str]) -> dict[str, set[str]]:
         if op is None:
             continue
         begun[vertex] = min(begun.get(vertex, op.t_inv_ns), op.t_inv_ns)
-        end = op.t_end_ns if op.type == "ok" else None  # else it may take effect later
+        end = op.t_end_ns if op.type == "ok" else None  # a call without an answer may take effect later
         before = ended.get(vertex, 0)
         ended[vertex] = None if end is None or before is None else max(before, end)
     moments = sorted(set(begun.values()))
@@ -70,7 +71,7 @@ def _edges(view: View, vertex_of: dict[int, str]) -> dict[str, set[str]]:
             edges[vertex].add(f"@{moments[place]}")
     for read in view.history.reads:
         for send in view.sends_of.get(read.msg_id, ()):
-            # Of several attempts any may be the one that was read: the first to begin is the least that is certain.
+            # The reader may have got any of several attempts; only an edge from the first one is certain.
             if send is view.sends_of[read.msg_id][0] and vertex_of[send.op_id] != vertex_of[read.op_id]:
                 edges[vertex_of[send.op_id]].add(vertex_of[read.op_id])
     return edges

@@ -1,4 +1,4 @@
-"""C10, C11, REWIND: consumer groups: one owner per claim, positions that never go back, nothing passed over."""
+"""Checkers C10, C11 and REWIND: a claim has one owner, a group's position never goes back, no event is skipped."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Share = tuple[str, int]
 
 
 def _commits(view: View) -> dict[Share, list[tuple[OpRow, CommitRow]]]:
-    """Those that count, or may count: of a transaction, as it ended."""
+    """Collect the commits of positions by share, without those of transactions that were rolled back."""
     found: dict[Share, list[tuple[OpRow, CommitRow]]] = defaultdict(list)
     for commit in view.history.commits:
         if not view.aborted(commit.txn):
@@ -27,7 +27,7 @@ def _certain(view: View, op: OpRow, commit: CommitRow) -> bool:
 
 
 def _deliveries(view: View) -> dict[tuple[str, int, int], list[ReadRow]]:
-    """By group, partition and generation, as they were handed out."""
+    """Collect what groups read, by group, partition and generation, in the order of delivery."""
     found: dict[tuple[str, int, int], list[ReadRow]] = defaultdict(list)
     for read in view.history.reads:
         if read.group is not None and read.generation is not None:
@@ -38,7 +38,7 @@ def _deliveries(view: View) -> dict[tuple[str, int, int], list[ReadRow]]:
 
 
 def one_owner(view: View) -> Iterator[Anomaly]:
-    """A claim is one member's; and who was outbid commits nothing any more."""
+    """Check that each claim has one member, and that a member whose claim was outbid commits nothing."""
     members: dict[tuple[str, int, int], dict[str, int]] = defaultdict(dict)
     for (group, partition, generation), reads in _deliveries(view).items():
         for read in reads:
@@ -72,7 +72,7 @@ def _outbid(view: View, group: str, partition: int, commits: list[tuple[OpRow, C
 
 
 def progress(view: View) -> Iterator[Anomaly]:
-    """Positions do not go back, and a new owner begins no later than behind the last one."""
+    """Check that positions do not go back, and that a new owner skips nothing after the last committed position."""
     commits = _commits(view)
     for (group, partition), rows in sorted(commits.items()):
         yield from _falling(view, group, partition, rows)
@@ -100,14 +100,14 @@ def progress(view: View) -> Iterator[Anomaly]:
 def _had_before(
     deliveries: dict[tuple[str, int, int], list[ReadRow]], group: str, partition: int, generation: int, reader: str
 ) -> int:
-    """A member whose claim was renewed goes on behind what it had in its hands."""
+    """Return the last offset that the member had under its claim before; a renewed claim goes on after it."""
     before = [key for key in deliveries if key[:2] == (group, partition) and key[2] < generation]
     reads = deliveries[max(before)] if before else []
     return max((read.offset for read in reads), default=-1) if reads and reads[0].reader == reader else -1
 
 
 def _falling(view: View, group: str, partition: int, rows: list[tuple[OpRow, CommitRow]]) -> Iterator[Anomaly]:
-    """Of commits by one claim or later ones; those of claims that were outbid are C10's."""
+    """Find positions that go back within one claim or in later ones; commits of outbid claims are C10's."""
     certain = [(op, commit) for op, commit in rows if _certain(view, op, commit)]
     by_end = sorted(certain, key=lambda row: row[0].t_end_ns or 0)
     ended, highest = 0, None
@@ -124,7 +124,7 @@ def _falling(view: View, group: str, partition: int, rows: list[tuple[OpRow, Com
 
 
 def rewinds(view: View) -> Iterator[Anomaly]:
-    """After a roll-back a member gets what it had taken again, from the first of it on, in order."""
+    """Check that a member gets the inputs of a rolled-back transaction again, in order, from the first one on."""
     taken: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for row in view.history.inputs:
         if view.aborted(row.txn):
@@ -143,7 +143,7 @@ def rewinds(view: View) -> Iterator[Anomaly]:
 
 
 def redelivered(view: View) -> dict[str, float]:
-    """Events that a group was given more than once. Allowed: at least once."""
+    """Count the events that a group got more than once. At-least-once delivery allows them."""
     seen: set[tuple[str | None, int, int]] = set()
     again = 0
     for read in view.history.reads:

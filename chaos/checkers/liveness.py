@@ -1,4 +1,4 @@
-"""C20, C21, CALLS: it goes on, and nothing hangs."""
+"""Checkers C20, C21 and CALLS: the cluster goes on after faults, and nothing hangs."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from chaos.checkers.view import View
 from chaos.history.tables import OK, FaultRow, SendRow
 
 RECOVER_WITHIN_S = 30.0
-"""From the end of a fault to an acknowledgement in every partition. Not a promise of speed: beyond it, it hangs."""
+"""Longest time from the end of a fault to an acknowledgement in every partition; a cluster that needs longer hangs."""
 
 LATE_S = 5.0
-"""Beyond its deadline a call may end so much later: the machine may be busy, the loop of the client, too."""
+"""Grace after the deadline of a call: the machine or the client's loop may be busy."""
 
 _S = 1e9
 
 
 def _acknowledgements(view: View) -> dict[int, list[int]]:
-    """By partition: when."""
+    """Collect the times of acknowledgements, by partition."""
     found: dict[int, set[int]] = defaultdict(set)
     for send in view.history.sends:
         op = view.ops.get(send.op_id)
@@ -38,7 +38,7 @@ def _asked(view: View) -> dict[int, list[int]]:
 
 
 def _healed(view: View) -> list[tuple[int, FaultRow]]:
-    """When the cluster was whole again: a fault's end at which no other one is in force."""
+    """List the times at which the cluster was whole again: ends of faults while no other fault is in force."""
     faults = [one for one in view.history.faults if one.t_injected_ns is not None]
     return [
         (one.t_healed_ns, one)
@@ -54,7 +54,7 @@ def _healed(view: View) -> list[tuple[int, FaultRow]]:
 
 
 def availability(view: View) -> Iterator[Anomaly]:
-    """After a fault, every partition to which somebody sends takes events again."""
+    """Check that after a fault every partition with a sender takes events again."""
     acknowledged, asked = _acknowledgements(view), _asked(view)
     bound_ns = int(RECOVER_WITHIN_S * _S)
     for healed_ns, fault in _healed(view):
@@ -76,7 +76,7 @@ def _last(view: View) -> int:
 
 
 def gaps(view: View) -> dict[str, float]:
-    """The longest time without an acknowledgement; from a fault's end to the next one."""
+    """Measure the longest time without an acknowledgement, and from a fault's end to the next acknowledgement."""
     acknowledged = _acknowledgements(view)
     longest = max((b - a for times in acknowledged.values() for a, b in itertools.pairwise(times)), default=0)
     figures = {"longest gap, s": round(longest / _S, 3)}
@@ -92,7 +92,7 @@ def gaps(view: View) -> dict[str, float]:
 
 
 def stuck(view: View) -> Iterator[Anomaly]:
-    """What is stored was given to who asked for all of it; nobody died, or complained, by himself."""
+    """Check that a drain gets every stored event, that readers reach the end, and that no node has complaints."""
     read = {one.msg_id for one in view.drained}
     for send in view.acknowledged:
         stored = send.msg_id in view.first_place
@@ -104,7 +104,7 @@ def stuck(view: View) -> Iterator[Anomaly]:
 
 
 def _stopped_readers(view: View) -> Iterator[Anomaly]:
-    """Who read at the tail to the end of the run has come to the end of the log."""
+    """Find readers at the tail that read until the end of the run and did not reach the end of the log."""
     last: dict[int, tuple[int, SendRow]] = {}
     for send in view.acknowledged:
         place = view.first_place.get(send.msg_id)
@@ -129,7 +129,7 @@ def _stopped_readers(view: View) -> Iterator[Anomaly]:
 
 
 def endless_calls(view: View) -> Iterator[Anomaly]:
-    """Every call ends by its deadline, whatever happens to the cluster."""
+    """Check that every call ends by its deadline, whatever happens to the cluster."""
     last_ns = _last(view)
     for op in view.history.ops:
         if op.deadline_ns is None:

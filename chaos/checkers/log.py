@@ -1,4 +1,4 @@
-"""C1, C2, C3, C7: what was acknowledged is there, once, as it was sent."""
+"""Checkers C1, C2, C3 and C7: each acknowledged event is in the log, once, as it was sent."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from chaos.history.values import number_of, writer_of
 
 
 def lost(view: View) -> Iterator[Anomaly]:
-    """Acknowledged, and neither read by anybody nor on any disk. Then: a drain that ended before what was acknowledged,
-    although others drained it: the log of that node is another one."""
+    """Find acknowledged events that no reader got and no disk has, and drains that ended too early.
+
+    A drain through one node that ends before an acknowledged event, which drains through other nodes got, shows that
+    this node's log differs."""
     stored = set(view.first_place)
     numbers: dict[tuple[str, int], list[int]] = defaultdict(list)
     for value in stored:
@@ -30,7 +32,7 @@ def lost(view: View) -> Iterator[Anomaly]:
 
 
 def _shape(number: int, there: list[int]) -> str:
-    """Where the hole is, seen from its writer: a log that began anew, a hole, or an end that is missing."""
+    """Name the place of a lost event among those of its writer: before all that are left, between them, or after."""
     if not there:
         return "nothing of its writer is left"
     if number < min(there):
@@ -85,7 +87,7 @@ def _who_read(view: View) -> dict[tuple[int, int], set[int]]:
 
 
 def duplicates(view: View) -> Iterator[Anomaly]:
-    """What was sent under a transaction may stand there once more, rolled back: Spark writes a batch again."""
+    """Find values with more than one place. Copies of rolled-back transactions do not count: Spark rewrites batches."""
     for value, places in sorted(view.places_of.items()):
         if len(places) > 1 and any(send.txn is not None for send in view.sends_of.get(value, ())):
             places = {place for place in places if not view.passed_over(place)}

@@ -1,4 +1,4 @@
-"""C8, C9, C16, C17, C19, LSO: what readers are given, and what they are told of the ends of the log."""
+"""Checkers C8, C9, C16, C17, C19 and LSO: the events that readers get, and the ends of the log that they are told."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from chaos.history.tables import COMMITTED, FAIL, OK, ReadRow, WatermarkRow
 
 
 def aborted_reads(view: View) -> Iterator[Anomaly]:
-    """A committed reader was given what was refused, or rolled back."""
+    """Find events that a committed reader got although they were refused or rolled back."""
     for read in view.history.reads:
         if read.isolation != COMMITTED:
             continue
@@ -30,8 +30,9 @@ def aborted_reads(view: View) -> Iterator[Anomaly]:
 
 
 def reader_order(view: View) -> Iterator[Anomaly]:
-    """In a session, each visible event follows the one before it: none passed over, none again. Holes in what it has of
-    a transaction are G1B's."""
+    """Check that a session gets each visible event once, in order, and skips none.
+
+    Holes in a transaction of which the session has seen a part are G1B's."""
     for (reader, session, partition), reads in sorted(view.sessions.items()):
         seen = {txn for read in reads if (txn := view.txn_of(read.msg_id)) is not None}
         for before, read in itertools.pairwise(reads):
@@ -52,7 +53,7 @@ def _out_of_step(view: View, before: ReadRow, read: ReadRow, transactions_seen: 
 
 
 def stale_ends(view: View) -> Iterator[Anomaly]:
-    """Asked how far the log reaches, a node told less than had been acknowledged before the question."""
+    """Find answers about the end of the log that are lower than an offset acknowledged before the question."""
     acks: dict[int, list[tuple[int, int, int]]] = defaultdict(list)  # partition -> (ended, offset, call)
     for send in view.history.sends:
         op = view.ops.get(send.op_id)

@@ -1,4 +1,4 @@
-"""C15, C18: one leader for each term, and all replicas alike."""
+"""Checkers C15 and C18: each term has one leader, and all replicas are equal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from chaos.history.tables import OK, LeaderRow, ReplicaDumpRow, SendRow
 
 
 def one_leader(view: View) -> Iterator[Anomaly]:
-    """No term has two leaders, and what was acknowledged in an older term was sent before a newer one acknowledged."""
+    """Check that no term has two leaders, and that no old term acknowledges events sent after a newer term did."""
     first: dict[tuple[int, int], LeaderRow] = {}
     for row in view.history.leaders:
         one = first.setdefault((row.group_id, row.term), row)
@@ -75,7 +75,7 @@ def _told(row: ReplicaDumpRow | None) -> str:
 
 
 def _replicas(view: View) -> int:
-    """Events that lie on more than one node."""
+    """Count the events of partitions that more than one node has."""
     nodes: dict[int, set[int]] = defaultdict(set)
     for row in view.history.replica_dump:
         nodes[row.partition].add(row.node)

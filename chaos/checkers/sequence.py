@@ -1,4 +1,4 @@
-"""C4, C5, C6: the numbers of idempotent producers, their fencing, and the order of time."""
+"""Checkers C4, C5 and C6: sequence numbers of idempotent producers, fencing, and the order of time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from chaos.history.tables import OK, SendRow
 
 
 def _numbered(view: View) -> dict[tuple[str, int], list[tuple[int, SendRow]]]:
-    """By producer and partition: what is stored, with its offset and one of its attempts, in the order of the log."""
+    """Collect the stored events of idempotent producers, by producer and partition, in the order of the log.
+
+    Each row is an offset and one attempt to send the event, if possible one with a number."""
     found: dict[tuple[str, int], list[tuple[int, SendRow]]] = defaultdict(list)
     for value, (partition, offset) in view.first_place.items():
         sends = view.sends_of.get(value)
@@ -24,7 +26,7 @@ def _numbered(view: View) -> dict[tuple[str, int], list[tuple[int, SendRow]]]:
 
 
 def sequences(view: View) -> Iterator[Anomaly]:
-    """Within an epoch the numbers stand without a gap and in order; one number is one place."""
+    """Check that the numbers of an epoch are in order without a gap, and that each belongs to one event."""
     for (producer, partition), rows in sorted(_numbered(view).items()):
         last: dict[int, SendRow] = {}
         for offset, send in rows:
@@ -55,7 +57,7 @@ def _one_number_two_places(view: View) -> Iterator[Anomaly]:
 
 
 def fencing(view: View) -> Iterator[Anomaly]:
-    """Nothing of an epoch stands behind a greater one, or is accepted after one was."""
+    """Check that no event of an older epoch comes after one of a newer epoch."""
     for (producer, partition), rows in sorted(_numbered(view).items()):
         highest: SendRow | None = None
         for offset, send in rows:
@@ -71,13 +73,13 @@ def fencing(view: View) -> Iterator[Anomaly]:
 
 
 def real_time(view: View) -> Iterator[Anomaly]:
-    """Who began after another had been acknowledged stands behind it."""
+    """Check that an event that was sent after another had been acknowledged has a higher offset."""
     by_partition: dict[int, list[tuple[int, int, SendRow]]] = defaultdict(list)
     for send in view.history.sends:
         op = view.ops.get(send.op_id)
         place = view.first_place.get(send.msg_id)
         offset = send.offset if send.offset is not None else place[1] if place is not None else None
-        certain = send.outcome == OK and len(view.sends_of[send.msg_id]) == 1  # else an earlier attempt may be there
+        certain = send.outcome == OK and len(view.sends_of[send.msg_id]) == 1  # else an earlier attempt may be stored
         if certain and op is not None and op.t_end_ns is not None and offset is not None:
             by_partition[send.partition].append((op.t_inv_ns, offset, send))
     for partition, rows in sorted(by_partition.items()):
@@ -107,7 +109,7 @@ def _with_numbers(view: View) -> int:
 
 
 def _epochs(view: View) -> int:
-    """Producers that were followed by another epoch of theirs in the same partition."""
+    """Count the producers that used more than one epoch in a partition."""
     epochs: dict[tuple[str, int], set[int]] = defaultdict(set)
     for send in view.history.sends:
         if send.epoch is not None:

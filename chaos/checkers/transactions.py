@@ -1,4 +1,4 @@
-"""C12, C13, C14, G1B: transactions are whole, each input counts once, and nothing is read before it can be."""
+"""Checkers C12, C13, C14 and G1B: transactions are whole, inputs count once, and no read comes too early."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _sends_by_transaction(view: View) -> dict[str, list[SendRow]]:
 
 
 def atomicity(view: View) -> Iterator[Anomaly]:
-    """After the drain a transaction is there as a whole or not at all; before its commit was asked for, nowhere."""
+    """Check that a drain gets a transaction whole or not at all, and that no reader gets it before its commit."""
     read_at_end = {read.msg_id for read in view.drained if read.isolation == COMMITTED}
     for txn, sends in sorted(_sends_by_transaction(view).items()):
         if view.aborted(txn) or txn not in view.transactions:
@@ -47,8 +47,9 @@ def atomicity(view: View) -> Iterator[Anomaly]:
 
 
 def exactly_once(view: View) -> Iterator[Anomaly]:
-    """Each input up to where the group stands has one output that counts, and only one. What was rolled back and never
-    taken again is REWIND's."""
+    """Check that each input up to the group's position has exactly one output that counts.
+
+    An input that was rolled back and never taken again is REWIND's."""
     there = {read.msg_id for read in view.drained if read.isolation == COMMITTED}
     outputs: Counter[str] = Counter()
     place: dict[str, tuple[int, int]] = {}
@@ -74,7 +75,7 @@ def exactly_once(view: View) -> Iterator[Anomaly]:
 
 
 def half_seen(view: View) -> Iterator[Anomaly]:
-    """A committed reader that is past a partition's part of a transaction has seen all of that part."""
+    """Check that a committed reader that is past a transaction's events in a partition has seen all of them."""
     parts: dict[tuple[str, int], set[int]] = defaultdict(set)
     for read in view.history.reads:
         sends = view.sends_of.get(read.msg_id, [])

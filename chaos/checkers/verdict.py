@@ -1,4 +1,4 @@
-"""What a checker says."""
+"""Verdicts of checkers, and the anomalies that prove them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from itertools import islice
 from chaos.checkers.view import View
 
 ANOMALIES_KEPT = 20
-"""Of each checker: enough to see a pattern; all are counted."""
+"""Anomalies that a verdict holds, enough to see a pattern; it counts all."""
 
 
 class Result(StrEnum):
-    """In the order of what matters more when several are taken together."""
+    """Result of a checker or a run, from the mildest to the gravest; the gravest of several is their result."""
 
     PASSED = "PASSED"
     NODATA = "NODATA"
@@ -24,7 +24,7 @@ class Result(StrEnum):
 
 @dataclass(frozen=True)
 class Anomaly:
-    """One violation. `ops`: the calls that prove it."""
+    """One violation of a promise. `ops`: the calls that prove it."""
 
     what: str
     partition: int | None = None
@@ -34,7 +34,7 @@ class Anomaly:
 
 @dataclass(frozen=True)
 class Checker:
-    """`needs`: how much there is to judge; 0 is NODATA."""
+    """One promise and the function that finds its violations. `needs`: counts the rows to judge; 0 means NODATA."""
 
     id: str
     title: str
@@ -64,7 +64,7 @@ def judge(checker: Checker, view: View) -> Verdict:
         found = checker.find(view)
         kept = list(islice(found, ANOMALIES_KEPT))
         count = len(kept) + sum(1 for _ in found)
-    except Exception as error:  # noqa: BLE001 - whatever broke, the checker has said nothing
+    except Exception as error:  # noqa: BLE001 - after any failure the verdict is unknown
         return Verdict(checker.id, checker.title, Result.UNKNOWN, 0, error=f"{type(error).__name__}: {error}")
     result = Result.FAILED if count else Result.PASSED
     return Verdict(checker.id, checker.title, result, judged, count, kept, figures)

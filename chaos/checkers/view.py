@@ -1,7 +1,7 @@
 """A history, indexed once for all checkers.
 
-`VO`, the order of versions, is what the whole run saw of a partition: which value stands at which offset, from answers
-to sends, from reads and from what lay on the disks.
+The order of versions is the whole run's knowledge of a partition: the values at each offset, from acknowledgements,
+from reads and from the disks.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from chaos.history.history import History
 from chaos.history.tables import COMMITTED, FAIL, OK, UNCOMMITTED, OpRow, ReadRow, SendRow, TransactionRow
 
 Place = tuple[int, int]
-"""Partition and offset."""
+"""Place of an event: partition and offset."""
 
 
 class View:
@@ -29,7 +29,7 @@ class View:
 
     @cached_property
     def sends_of(self) -> dict[str, list[SendRow]]:
-        """All attempts to send a value."""
+        """Attempts to send each value."""
         found: dict[str, list[SendRow]] = defaultdict(list)
         for send in self.history.sends:
             found[send.msg_id].append(send)
@@ -40,18 +40,18 @@ class View:
         return {one.txn: one for one in self.history.transactions}
 
     def aborted(self, txn: str | None) -> bool:
-        """It is certain that nothing of it counts."""
+        """Tell whether the transaction was certainly rolled back."""
         one = self.transactions.get(txn) if txn else None
         return one is not None and (one.decision, one.outcome) in ((("abort", OK), ("commit", FAIL)))
 
     def committed(self, txn: str | None) -> bool:
-        """It is certain that all of it counts."""
+        """Tell whether the transaction was certainly committed."""
         one = self.transactions.get(txn) if txn else None
         return one is not None and one.decision == "commit" and one.outcome == OK
 
     @cached_property
     def acknowledged(self) -> list[SendRow]:
-        """What the cluster has promised to keep: one row a value."""
+        """Sends that the cluster has acknowledged and so must keep, one row for each value."""
         found: dict[str, SendRow] = {}
         for send in self.history.sends:
             if send.outcome == OK and (send.txn is None or self.committed(send.txn)):
@@ -59,8 +59,8 @@ class View:
         return list(found.values())
 
     def call_of(self, send: SendRow) -> OpRow | None:
-        """The call that sent it, if that is known to have begun and ended when it says: a batch of Spark's is said to
-        have been under way all the time."""
+        """Return the call that sent an event, or None if its times are not exact: a batch of Spark's is recorded as
+        one long call."""
         op = self.ops.get(send.op_id)
         return None if op is None or op.f == "txn-commit" else op
 
@@ -68,7 +68,7 @@ class View:
 
     @cached_property
     def stored(self) -> dict[Place, set[str]]:
-        """By reads and disks: where values stand."""
+        """Values at each place, as reads and disks show them."""
         found: dict[Place, set[str]] = defaultdict(set)
         for read in self.history.reads:
             found[read.partition, read.offset].add(read.msg_id)
@@ -78,7 +78,7 @@ class View:
 
     @cached_property
     def order(self) -> dict[Place, set[str]]:
-        """The same, and by answers to sends."""
+        """Values at each place, as reads, disks and acknowledgements show them."""
         found: dict[Place, set[str]] = defaultdict(set)
         for place, values in self.stored.items():
             found[place] |= values
@@ -97,7 +97,7 @@ class View:
 
     @cached_property
     def first_place(self) -> dict[str, Place]:
-        """Of what is stored; the earlier one, should it be there twice."""
+        """First place of each stored value, should it have several."""
         found: dict[str, Place] = {}
         for place in sorted(self.stored):
             for value in self.stored[place]:
@@ -106,8 +106,7 @@ class View:
 
     @cached_property
     def visible(self) -> dict[tuple[int, str], list[int]]:
-        """Offsets by partition and isolation that readers of that isolation were given, in order: a reader that passes
-        over one of them has skipped it."""
+        """Offsets that readers got, by partition and isolation, in order. A reader that passes one has skipped it."""
         found: dict[tuple[int, str], set[int]] = defaultdict(set)
         for read in self.history.reads:
             found[read.partition, read.isolation].add(read.offset)
@@ -116,15 +115,16 @@ class View:
         return {key: sorted(offsets) for key, offsets in found.items()}
 
     def passed_over(self, place: Place) -> bool:
-        """Committed readers have gone on behind it without it, or were at the end of all: its transaction was rolled
-        back. (If they have missed it, it is C12 that says so.)"""
+        """Tell whether committed readers went past the place without its event: its transaction was rolled back.
+
+        If they missed an event that counts, C12 says so."""
         partition, offset = place
         seen = self.visible.get((partition, COMMITTED), [])
         at = bisect_left(seen, offset)
         return seen[at] != offset if at < len(seen) else partition in self.drained_partitions
 
     def between(self, partition: int, isolation: str, after: int, before: int) -> list[int]:
-        """Visible offsets between these two, without them."""
+        """Return the visible offsets between two offsets, both excluded."""
         offsets = self.visible[partition, isolation]
         return offsets[bisect_right(offsets, after) : bisect_left(offsets, before)]
 
@@ -139,7 +139,7 @@ class View:
 
     @cached_property
     def sessions(self) -> dict[tuple[str, int, int], list[ReadRow]]:
-        """What one session of a reader was given of one partition, in the order in which it was given."""
+        """Reads by reader, session and partition, in the order of delivery."""
         found: dict[tuple[str, int, int], list[ReadRow]] = defaultdict(list)
         for read in self.history.reads:
             found[read.reader, read.session, read.partition].append(read)
@@ -149,7 +149,7 @@ class View:
 
     @cached_property
     def drained(self) -> list[ReadRow]:
-        """Read from the beginning to the end when all was over."""
+        """Reads of the drains: after the run, from the begin of the log to its end."""
         return [read for read in self.history.reads if (op := self.ops.get(read.op_id)) is not None and op.f == "drain"]
 
     @cached_property

@@ -1,13 +1,14 @@
-"""A cluster to do harm to: node processes, with a proxy on every way between them and to them.
+"""A cluster under test: node processes, with a proxy on every path between them and to them.
 
-Problem: faults of a network are faults of *directed* ways (A no longer hears B, and B hears A well), and a proxy that
-anything can go round is no proxy: one redirect to a true address, and the run proves nothing.
-Rules never broken:
+Network faults have a direction: A may no longer hear B while B still hears A. And every connection must go through its
+proxy: after one redirect to a true address the run proves nothing.
+
+Rules:
  - every ordered pair of nodes, and every class of clients with every node, has a way of its own; one table
-   (`links.Links`) says which bytes of which proxy a directed link is made of;
- - every address that is handed out to a client of a class is that of a way of the class: the nodes' address maps see to
-   it;
- - what must not be disturbed, because it judges (administration, the drain at the end), goes past the proxies;
- - a node is signalled through the handle of the process that we started; it dies with us.
-Rejected: cutting by packet filters in network namespaces. It takes root, and breaks no connection that stays open.
+   (`links.Links`) maps a directed link to directions of proxies;
+ - a client of a class gets only addresses of the ways of that class; the nodes' address maps ensure that;
+ - calls that judge (administration, the drain at the end) must not be disturbed, so they bypass the proxies;
+ - we signal a node through the handle of the process that we started; it dies with us.
+
+Rejected: packet filters in network namespaces. They need root, and do not break a connection that stays open.
 """

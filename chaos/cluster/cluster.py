@@ -1,5 +1,6 @@
-"""What a run, its faults and its checkers need of a cluster, wherever its nodes run: whom clients connect to, what can
-be done to a node, and what the cluster can be asked past all that is in its way.
+"""Interface of a cluster under test, for runs, faults and checkers, wherever its nodes run.
+
+It gives the addresses for clients, the operations on nodes, and questions to nodes that bypass all proxies.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ from holdfast.client import AdminClient, HoldfastError, NetworkOptions, Security
 T = TypeVar("T")
 
 CLASSES = ("producers", "consumers")
-"""Of clients."""
+"""Classes of clients; each has addresses of its own."""
 ASK_AGAIN_S = 0.05
 ADMIN_S = 10.0
 LEVEL_WITHIN_S = 60.0
 DECIDED_WITHIN_S = 30.0
-"""What writers have left open: a partition asks after three seconds what became of it, and the coordinator decides by
-the transaction's timeout."""
+"""Time for transactions that writers left open: a partition asks for the outcome after three seconds, and the
+coordinator decides by the transaction's timeout."""
 
 
 class NodeOfCluster(Protocol):
-    """One node, as something that can be hurt."""
+    """One node of a cluster, on which faults can act."""
 
     id: int
     complaints: list[str]
@@ -44,20 +45,21 @@ class NodeOfCluster(Protocol):
     def resume(self) -> None: ...
 
     def stop(self) -> object:
-        """As an operator would."""
+        """Stop the node as an operator would."""
 
     def ready_within(self, seconds: float) -> bool:
-        """False: it has not said so yet; it may still."""
+        """Wait for the node to be ready; False if it is not ready yet, but may become so."""
 
     def look(self) -> list[str]:
-        """What is wrong with it that nobody did to it, since the last look; added to its complaints."""
+        """Find new failures of the node that no fault explains, and add them to its complaints."""
 
     def leaderships(self, begun_ns: int) -> Iterator[tuple[int, int, int]]:
-        """Group, term and time (of the monotonic clock) of each, since then."""
+        """Yield group, term and time (monotonic) of each leadership that began since `begun_ns`."""
 
 
 class ChaosCluster(ABC):
-    """Made, `start`ed, and in any case `close`d. `links`: between its nodes and to them, those that can be harmed."""
+    """A cluster under test. Call `start` first, and `close` in any case. `links`: the network links that faults can
+    break."""
 
     nodes: Mapping[int, NodeOfCluster]
 
@@ -73,56 +75,56 @@ class ChaosCluster(ABC):
 
     @abstractmethod
     def servers(self, who: str) -> list[str]:
-        """Where clients of a class find the nodes."""
+        """Return the addresses of the nodes for a class of clients."""
 
     @abstractmethod
     def direct(self, node: int) -> str:
-        """Where the node is reached past all proxies."""
+        """Return the address of a node that bypasses all proxies."""
 
     @abstractmethod
     def start(self, *numbers: int) -> None:
-        """These nodes, or all that are down; returns when each is ready."""
+        """Start these nodes, or all that are down; return when each is ready."""
 
     @abstractmethod
     def spawn(self, *numbers: int) -> None:
-        """The same without waiting."""
+        """Start these nodes, or all that are down, without waiting."""
 
     @abstractmethod
     def kill(self, *numbers: int) -> None:
-        """kill -9; they stay dead until they are started."""
+        """Kill these nodes with SIGKILL; they stay down until they are started."""
 
     @abstractmethod
     def heal(self) -> None:
-        """Whatever was done: every node runs, and none stands still."""
+        """End all faults: afterwards every node runs, and none is paused."""
 
     @abstractmethod
     def conclude(self) -> None:
-        """Nobody asks it for anything any more: it comes to the state in which a run leaves it."""
+        """Bring the cluster into the state in which a run leaves it. No client uses it any more."""
 
     @abstractmethod
     def let_go(self) -> None:
-        """What was done is undone, and nothing more will be; what the run wrote is still there. Idempotent."""
+        """Undo all faults for good; the logs of the run stay. Idempotent."""
 
     @abstractmethod
     def keep_logs(self) -> None:
-        """What the run wrote stays, for whoever wants to know why it failed."""
+        """Keep the logs of the run on the cluster, to show why it failed."""
 
     beginning: str
     ending: str
-    """What `start` and `conclude` come to, for people."""
+    """Texts for people: what `start` and `conclude` do."""
     prefix = ""
-    """Of names that a cluster has once, and that others may have, too."""
+    """Prefix of the names that the run creates in the cluster, which others use, too."""
 
     def log_name(self, number: int) -> str:
-        """Of a log of the run's own."""
+        """Return the name of one of the run's own logs."""
         return f"{self.prefix}chaos{number}"
 
     def stores(self) -> dict[int, Path]:
-        """Where the data of nodes lie that do not run any more. Empty: nobody may look at them."""
+        """Return the data directories of stopped nodes; empty if the run may not read them."""
         return {}
 
     def close(self) -> None:
-        """Idempotent. Nothing of a run is left."""
+        """Remove everything that the run has made. Idempotent."""
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
@@ -135,7 +137,7 @@ class ChaosCluster(ABC):
         return [number for number, node in self.nodes.items() if node.is_running]
 
     def call(self, work: Callable[[AdminClient], Coroutine[Any, Any, T]], nodes: Iterable[int] = ()) -> T:
-        """From any thread but that of the cluster's own loop."""
+        """Run `work` with an admin client and return its result. Blocks; not for the cluster's own loop."""
 
         async def run() -> T:
             servers = [self.direct(node) for node in list(nodes) or self.nodes]
@@ -146,7 +148,7 @@ class ChaosCluster(ABC):
         return asyncio.run_coroutine_threadsafe(run(), self._loop).result()
 
     def hand_over(self, node: int) -> None:
-        """It moves what it leads elsewhere, and leads nothing until `lead_again`."""
+        """Move the leaderships of a node to others; it leads nothing until `lead_again`."""
         self.call(lambda admin: admin.drain_node(node), [node])
 
     def lead_again(self, node: int) -> None:
@@ -158,8 +160,9 @@ class ChaosCluster(ABC):
         self.wait_for(lambda: len(self.leaders(log)) == partitions, f"leaders of {log}")
 
     def leaders(self, log: str) -> dict[int, int]:
-        """Partition -> node, of the partitions that somebody is known to lead who runs. Asked of the nodes that can
-        answer: in the middle of a fault that may be none."""
+        """Return partition -> leader, for partitions whose known leader runs.
+
+        In the middle of a fault it can happen that no node can answer; then the result is {}."""
         for node in self.running:
             if self.nodes[node].is_paused:
                 continue
@@ -170,8 +173,9 @@ class ChaosCluster(ABC):
         return {}
 
     def coordinators(self, transactional_ids: Sequence[str]) -> dict[str, int]:
-        """Id -> node that leads its coordinator, of the ids that the cluster knows, where that node runs. {}: nobody
-        can say now."""
+        """Return transactional id -> leader of its coordinator, for known ids whose leader runs.
+
+        The result is {} if no node can answer now."""
 
         async def ask(admin: AdminClient) -> dict[str, int | None]:
             async def leader(name: str) -> int | None:
@@ -192,12 +196,12 @@ class ChaosCluster(ABC):
         return {}
 
     def groups(self, log: str) -> dict[int, int]:
-        """Raft group -> partition."""
+        """Return Raft group -> partition of a log."""
         described = self.call(lambda admin: admin.describe_log(log))
         return {int(one["group"]): int(one["partition"]) for one in described["partitions"]}
 
     def wait_level(self, log: str) -> None:
-        """Every replica has what the others have, and votes. Nobody writes any more."""
+        """Wait until every replica votes and has applied what the others have. No client may still write."""
 
         def level() -> bool:
             try:
@@ -212,7 +216,9 @@ class ChaosCluster(ABC):
         self.wait_for(level, f"all replicas of {log} to be level", LEVEL_WITHIN_S)
 
     def wait_decided(self, log: str) -> None:
-        """No transaction is open in it: committed readers get all that was acknowledged. Nobody begins one any more."""
+        """Wait until no transaction is open in the log, so that committed readers get all acknowledged events.
+
+        No client may still begin one."""
 
         def decided() -> bool:
             try:

@@ -1,9 +1,8 @@
-"""The table of directed links: (source, destination, protocol) -> the bytes of proxies that it is made of.
+"""Table of directed links: (source, destination, protocol) -> the directions of proxies that make up the link.
 
-A node dials a peer to speak to it, and hears what the peer says over the connection that the peer dialled. Each
-connection carries answers, too. So what A says to B travels upstream on A's way to B, and downstream on B's way to A;
-both are one link of this table. A client's link to a node is upstream on the client's way, a node's to its clients
-downstream.
+A node dials a peer to send to it, and receives over the connection that the peer dialled. Each connection carries
+responses, too. So bytes from A to B travel upstream on A's way to B, and downstream on B's way to A; both are one link
+of this table. A client's link to a node is upstream on the client's way; a node's link to its clients is downstream.
 """
 
 from __future__ import annotations
@@ -26,16 +25,16 @@ class NetworkLink(NamedTuple):
 
 
 Harm = Callable[[Way, Direction], AbstractContextManager[None]]
-"""What is done to the bytes of one direction, for the duration of a block."""
+"""A fault of one direction of a way, for the duration of a block."""
 
 
 def swallow(way: Way, direction: Direction) -> AbstractContextManager[None]:
-    """A black hole: bytes vanish, and the connections end with it."""
+    """Drop all bytes; the connections end with the fault."""
     return way.swallowing(direction)
 
 
 def freeze(way: Way, direction: Direction) -> AbstractContextManager[None]:
-    """Nothing arrives until it ends; then everything does, on the same connections."""
+    """Hold back all bytes until the fault ends, then deliver them on the same connections."""
     return way.frozen(direction)
 
 
@@ -48,23 +47,23 @@ def narrow(kib_per_s: int) -> Harm:
 
 
 def slice_bytes(way: Way, direction: Direction) -> AbstractContextManager[None]:
-    """In pieces of a few bytes: what frames are made of comes apart."""
+    """Deliver the bytes in pieces of a few bytes, which cuts frames apart."""
     return way.sliced(direction)
 
 
 class Links:
-    """Of one cluster that was not started yet."""
+    """The breakable links of one cluster; they are made before it starts."""
 
     def __init__(self) -> None:
         self._table: dict[NetworkLink, list[tuple[Way, Direction]]] = {}
-        self.ways: dict[tuple[str, str, str], Way] = {}  # (who dials, whom, protocol)
+        self.ways: dict[tuple[str, str, str], Way] = {}  # (dialler, dialled, protocol)
 
     def add(self, server: ProxyServer, dials: str, whom: str, protocol: str, upstream: str) -> Way:
-        """A way of its own for who dials."""
+        """Make a way from `dials` to `whom`, and add its links."""
         return self.put(server.way(f"{protocol}-{dials}-to-{whom}", upstream), dials, whom, protocol)
 
     def put(self, way: Way, dials: str, whom: str, protocol: str) -> Way:
-        """One that is there already."""
+        """Add the links of an existing way."""
         self.ways[dials, whom, protocol] = way
         self._table.setdefault(NetworkLink(dials, whom, protocol), []).append((way, "upstream"))
         self._table.setdefault(NetworkLink(whom, dials, protocol), []).append((way, "downstream"))
@@ -79,10 +78,10 @@ class Links:
 
     @contextlib.contextmanager
     def harmed(self, links: Iterable[NetworkLink], harm: Harm = swallow) -> Iterator[None]:
-        """All of them, as fast as the proxies take orders; whole again behind the block.
+        """Break links for the duration of a block.
 
-        To thaw a stream whose receiver has gone takes Toxiproxy 5 s (it still has bytes to hand on), so orders go to
-        all proxies at a time.
+        Commands go to all proxies in parallel: Toxiproxy takes seconds to thaw a stream whose receiver is gone, since
+        it still has bytes to deliver.
         """
         by_way: dict[str, list[AbstractContextManager[None]]] = {}
         for link in links:
@@ -98,7 +97,7 @@ class Links:
 
     @contextlib.contextmanager
     def refused(self, links: Iterable[NetworkLink]) -> Iterator[None]:
-        """Connections of these links end, and new ones are refused: that has no direction."""
+        """Close the connections of links and refuse new ones, in both directions."""
         ways = {way.name: way for link in links for way, _ in self._table[link]}
         with contextlib.ExitStack() as stack:
             for way in ways.values():
@@ -111,24 +110,24 @@ class Links:
         return NetworkLink(str(source), str(destination), NODES)
 
     def across(self, ones: Iterable[int], others: Iterable[int]) -> list[NetworkLink]:
-        """Both directions between two sets of nodes."""
+        """Return the links between two sets of nodes, in both directions."""
         pairs = [(a, b) for a in ones for b in others if a != b]
         return [self.between_nodes(*pair) for pair in pairs] + [self.between_nodes(b, a) for a, b in pairs]
 
     def into(self, node: int) -> list[NetworkLink]:
-        """What other nodes say to it."""
+        """Return the links from other nodes to a node."""
         return [link for link in self._table if link.protocol == NODES and link.destination == str(node)]
 
     def out_of(self, node: int) -> list[NetworkLink]:
-        """What it says to other nodes."""
+        """Return the links from a node to other nodes."""
         return [link for link in self._table if link.protocol == NODES and link.source == str(node)]
 
     def of_clients(self, node: int) -> list[NetworkLink]:
-        """Between it and all clients, both directions."""
+        """Return the links between a node and all clients, in both directions."""
         return [link for link in self._table if link.protocol == CLIENTS and str(node) in link[:2]]
 
     def to_zookeeper(self, node: int) -> list[NetworkLink]:
-        """Between it and every server of ZooKeeper, both directions."""
+        """Return the links between a node and every server of ZooKeeper, in both directions."""
         return [link for link in self._table if link.protocol == ZOOKEEPER and str(node) in link[:2]]
 
 

@@ -1,4 +1,4 @@
-"""One node as a process: started, killed, paused, stopped; whether it lives, and what its log says."""
+"""One node as a child process: start, kill, pause and stop it, and read its log."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from typing import Any
 from chaos import processes
 
 READY_WITHIN_S = 120.0
-"""For what must happen at all, on a machine that is busy with other things."""
+"""Bound for steps that must happen at all, on a machine that is busy with other things."""
 STOP_WITHIN_S = 60.0
 
 BUG_MARKS = (" CRITICAL ", "Traceback (most recent call last)", "a bug closes the connection")
-"""What a node writes to its log only when it, and neither a client nor a fault, is to blame."""
+"""Texts that a node logs only if the node itself is to blame, not a client and not a fault."""
 
 _LEADS = re.compile(r"^(?P<at>\S+ \S+) INFO \S+ group (?P<group>\d+) at node \d+: leads term (?P<term>\d+)", re.M)
 
 
 class NodeFailed(Exception):
-    """A node did not do what it must at all; no fault of ours explains it."""
+    """A node failed, and no fault of the run explains it."""
 
     def __init__(self, node: int, what: str) -> None:
         super().__init__(f"node {node} {what}")
@@ -38,7 +38,7 @@ class NodeFailed(Exception):
 
 @dataclass
 class ClusterNode:
-    """`defect`: it is started with this deliberate fault (`chaos/defects`)."""
+    """One node as a child process. `defect`: the deliberate fault that it starts with (`chaos/defects`)."""
 
     id: int
     directory: Path
@@ -67,7 +67,7 @@ class ClusterNode:
     # ---------------------------------------------------------------- life
 
     def spawn(self, more: Mapping[str, str] | None = None) -> None:
-        """Start it; `wait_ready` waits for its word."""
+        """Start the node; `wait_ready` waits until it says that it is ready."""
         assert not self.is_running, f"node {self.id} is running"
         program = ["-m", "chaos.defects", self.defect] if self.defect else ["-m", "node"]
         with self.log_path.open("ab") as log:
@@ -82,7 +82,7 @@ class ClusterNode:
         self.wanted_dead = self.is_paused = self.is_ready = False
 
     def ready_within(self, seconds: float) -> bool:
-        """False: it has not said so yet; it may still. Raises NodeFailed when it ended instead."""
+        """Wait for the node to be ready; False if it is not ready yet. Raises NodeFailed if it ended."""
         try:
             self.wait_ready(seconds)
         except NodeFailed:
@@ -109,7 +109,7 @@ class ClusterNode:
         self._end(signal.SIGKILL)
 
     def stop(self) -> int:
-        """As an operator would; its exit status."""
+        """Stop the node as an operator would, and return its exit status."""
         return self._end(signal.SIGTERM)
 
     def _end(self, number: signal.Signals) -> int:
@@ -139,7 +139,7 @@ class ClusterNode:
     # ---------------------------------------------------------------- what it says
 
     def look(self) -> list[str]:
-        """What is wrong with it that nobody did to it, since the last look."""
+        """Find new failures of the node that no fault explains, and add them to its complaints."""
         found = []
         status = self.process.poll() if self.process is not None else None
         if status is not None and not self.wanted_dead:
@@ -152,14 +152,14 @@ class ClusterNode:
         return found
 
     def overlook(self) -> None:
-        """What it said until now, and that it ended, is explained by what was done to it."""
+        """Ignore its log so far and its end: a fault explains them."""
         self.wanted_dead = True
         kept = list(self.complaints)
         self.look()
         self.complaints = kept
 
     def leaderships(self, begun_ns: int) -> Iterator[tuple[int, int, int]]:
-        """Group, term and time (of the monotonic clock) of each, since then."""
+        """Yield group, term and time (monotonic) of each leadership that began since `begun_ns`."""
         text = self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
         shift_s = time.monotonic() - time.time()
         for group, term, at in leaderships_in(text):
@@ -173,18 +173,18 @@ class ClusterNode:
 
 
 def leaderships_in(log: str) -> Iterator[tuple[int, int, datetime]]:
-    """Group, term and time, as clocks show it where the node is."""
+    """Yield group, term and time (by the node's wall clock) of each leadership in a log."""
     for said in _LEADS.finditer(log):
         yield int(said["group"]), int(said["term"]), datetime.strptime(said["at"], "%Y-%m-%d %H:%M:%S,%f")
 
 
 def bugs_in(log: str) -> list[str]:
-    """The lines for which nobody but the node is to blame."""
+    """Return the lines of a log for which only the node is to blame."""
     return [line for line in log.splitlines() if any(mark in line for mark in BUG_MARKS)]
 
 
 def configuration(values: Mapping[str, Any]) -> str:
-    """TOML of sections; a list of mappings is an array of tables, a mapping in a section a table of its own."""
+    """Write sections as TOML; a list of mappings is an array of tables, a mapping in a section a table of its own."""
     lines: list[str] = []
     for section, content in values.items():
         for table in content if isinstance(content, list) else [content]:

@@ -22,26 +22,26 @@ from holdfast.client import HoldfastError
 
 LOOPBACK = "127.0.0.1"
 DIRECT = "direct"
-"""The listener that is reached past the proxies: it serves every partition as a gateway."""
+"""The listener that bypasses the proxies; it serves every partition as a gateway."""
 REGISTRY = "/holdfast"
 SESSION_S = 1.0
-"""Of a node in ZooKeeper: short, so that faults of seconds end it."""
+"""Session of a node in ZooKeeper: short, so that faults of a few seconds end it."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """How the cluster of a run is made."""
+    """Properties of the cluster that a run starts."""
 
     nodes: int = 3
     durability: str = "fsync"
-    with_disks: bool = False  # that fail or lose power on order
-    with_clocks: bool = False  # that go wrong on order
-    with_zookeeper: bool = False  # nodes find each other in it, and reach each other past the proxies
-    defects: Mapping[int, str] = field(default_factory=dict)  # node -> deliberate fault; 0: of all
+    with_disks: bool = False  # disks that fail or lose power on order
+    with_clocks: bool = False  # clocks that go wrong on order
+    with_zookeeper: bool = False  # discovery by ZooKeeper; nodes then bypass the proxies between them
+    defects: Mapping[int, str] = field(default_factory=dict)  # node -> deliberate fault; 0: all nodes
 
 
 class ProxiedCluster(ChaosCluster):
-    """Each class of clients is behind proxies of its own, with a listener whose address map names them."""
+    """A cluster of our own nodes; each class of clients has its own listener, with its own proxies as addresses."""
 
     nodes: dict[int, ClusterNode]
     ending = "the nodes stop, and their disks are read"
@@ -88,9 +88,9 @@ class ProxiedCluster(ChaosCluster):
                 self.links.add(server, who, str(number), CLIENTS, self._addresses[number, who])
 
     def _found(self, node: ClusterNode) -> dict[str, Any]:
-        """How it finds the others."""
+        """Return the sections of a node's configuration by which it finds the others."""
         if self.ensemble is not None:
-            # All read one address of a node there, so there is no way of its own for each pair.
+            # ZooKeeper gives all nodes one address of a node, so pairs have no ways of their own.
             ways = [way for (dials, _, of), way in self.links.ways.items() if (dials, of) == (str(node.id), ZOOKEEPER)]
             hosts = [way.address for way in ways]
             told = {"hosts": hosts, "root": REGISTRY, "initial_nodes": len(self.nodes), "session_timeout_s": SESSION_S}
@@ -127,17 +127,17 @@ class ProxiedCluster(ChaosCluster):
     # ---------------------------------------------------------------- addresses
 
     def servers(self, who: str) -> list[str]:
-        """Where clients of a class find the nodes: at their proxies."""
+        """Return the addresses of the class's proxies, one for each node."""
         return [self.links.ways[who, str(node), CLIENTS].address for node in self.nodes]
 
     def direct(self, node: int) -> str:
-        """Past the proxies."""
+        """Return the node's address that bypasses the proxies."""
         return self._addresses[node, DIRECT]
 
     # ---------------------------------------------------------------- processes
 
     def start(self, *numbers: int) -> None:
-        """These nodes, or all that are down, and ZooKeeper before them; returns when each has said that it is ready."""
+        """Start ZooKeeper, then these nodes, or all that are down; return when each is ready."""
         if self.ensemble is not None:
             self.ensemble.start()
         self.spawn(*numbers)
@@ -145,20 +145,21 @@ class ProxiedCluster(ChaosCluster):
             self.nodes[number].wait_ready()
 
     def spawn(self, *numbers: int) -> None:
-        """The same without waiting."""
+        """Start these nodes, or all that are down, without waiting."""
         for number in numbers or self.nodes:
             if not self.nodes[number].is_running:
                 disk = self.disks.get(number)
                 self.nodes[number].spawn(disk.environment() if disk is not None else None)
 
     def kill(self, *numbers: int) -> None:
-        """kill -9."""
+        """Kill these nodes with SIGKILL."""
         for number in numbers:
             self.nodes[number].kill()
 
     def heal(self) -> None:
-        """Whatever was done: every node runs, none stands still, every clock is right, no disk fails. Proxies are whole
-        already: what harms them is a block that was left."""
+        """End all faults: every node runs, none is paused, every clock is right, no disk fails.
+
+        Proxies are whole already: each of their faults is a `with` block that has ended."""
         for clock in self.clocks.values():
             clock.set_wrong(0)
         for disk in self.disks.values():
@@ -171,7 +172,7 @@ class ProxiedCluster(ChaosCluster):
 
     @contextlib.contextmanager
     def expecting_the_worst(self, number: int) -> Iterator[None]:
-        """What is done to this node may end it for good. Afterwards it runs again: with its data, if it takes them."""
+        """Run a block that may end this node for good, then start it again: with its data, if it accepts them."""
         try:
             yield
         finally:
@@ -187,7 +188,7 @@ class ProxiedCluster(ChaosCluster):
                 self.replace(number)
 
     def replace(self, number: int) -> None:
-        """The node starts with an empty disk; an operator lets it in, and touches no other before it votes again."""
+        """Start the node with an empty disk; an operator lets it in and waits until it votes again."""
         node = self.nodes[number]
         node.kill()
         shutil.rmtree(node.data_dir, ignore_errors=True)
@@ -202,7 +203,7 @@ class ProxiedCluster(ChaosCluster):
         self.wait_for(lambda: self._has_caught_up(number), f"node {number} to have everything, and to vote")
 
     def _is_let_in(self, node: ClusterNode, others: Iterable[int]) -> bool:
-        """Each of the others is asked by itself, for only one that has met the node can let it in."""
+        """Ask each other node to let it in, since only one that has met the node can do so."""
         for other in others:
             with contextlib.suppress(HoldfastError):
                 self.call(lambda admin: admin.readmit_node(node.id), [other])
@@ -216,7 +217,7 @@ class ProxiedCluster(ChaosCluster):
         return described["catching_up"] == []
 
     def conclude(self) -> None:
-        """Every node is stopped, as an operator would."""
+        """Stop every node as an operator would."""
         for node in self.nodes.values():
             node.look()
             status = node.stop()
@@ -227,17 +228,17 @@ class ProxiedCluster(ChaosCluster):
         return {number: node.data_dir for number, node in self.nodes.items()}
 
     def let_go(self) -> None:
-        """Nobody will ask anything of it: its nodes end."""
+        """Kill the nodes and ZooKeeper; no client uses them any more."""
         for node in self.nodes.values():
             node.kill()
         if self.ensemble is not None:
             self.ensemble.kill()
 
     def keep_logs(self) -> None:
-        """They lie with the data of its nodes, in the run's directory."""
+        """Do nothing: the logs are in the run's directory, with the data of the nodes."""
 
     def close(self) -> None:
-        """Idempotent. Nothing of it is left."""
+        """End all processes of the cluster. Idempotent."""
         self.let_go()
         super().close()
 
@@ -245,20 +246,20 @@ class ProxiedCluster(ChaosCluster):
 
     @property
     def registry(self) -> str:
-        """In ZooKeeper: what nodes register below."""
+        """Path in ZooKeeper below which nodes register."""
         return f"{REGISTRY}/{self.name}/nodes"
 
     def registered(self) -> dict[int, int]:
-        """Node -> session that its registration belongs to, past the proxies. Raises `registrations.unanswered()`.
+        """Return node -> session of its registration, past the proxies. Raises `registrations.unanswered()`.
 
-        A server of the ensemble may not have heard yet what another one has told: it asks the leader first."""
+        A server of the ensemble may lag behind the leader, so it syncs with the leader first."""
         assert self.ensemble is not None
         with self.ensemble.client() as client:
             client.sync_async(self.registry).get(timeout=registrations.ANSWER_WITHIN_S)
             return {row.node: row.session for row in registrations.look(client, self.registry, 0)}
 
     def all_registered(self) -> bool:
-        """False as well where ZooKeeper cannot say."""
+        """Tell whether all nodes are registered; False also while ZooKeeper does not answer."""
         with contextlib.suppress(*registrations.unanswered()):
             return set(self.registered()) == set(self.nodes)
         return False

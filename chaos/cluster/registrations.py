@@ -1,7 +1,7 @@
-"""What nodes have written of themselves into ZooKeeper, looked at all the while by a client of our own.
+"""Watch of the registrations of nodes in ZooKeeper, by a client of our own that looks all the time.
 
-A look is not one moment: a registration may go between the list of names and its reading. It is told then as not there.
-Where ZooKeeper cannot be asked, there is no look.
+A look is not atomic: a registration may vanish between the list of names and its reading. Then the look shows it as
+missing. While ZooKeeper does not answer, there are no looks.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ RECONNECT_MOST_S = 0.5
 
 
 def unanswered() -> tuple[type[Exception], ...]:
-    """What is raised where ZooKeeper cannot say."""
+    """Return the errors that are raised while ZooKeeper does not answer."""
     from kazoo.exceptions import KazooException
     from kazoo.handlers.threading import KazooTimeoutError
 
@@ -30,7 +30,7 @@ def unanswered() -> tuple[type[Exception], ...]:
 
 
 def look(client: Any, path: str, number: int) -> list[RegistrationRow]:
-    """What stands below that path now. Raises `unanswered()`."""
+    """Read the registrations below a path. Raises `unanswered()`."""
     from kazoo.exceptions import NoNodeError
 
     found = []
@@ -47,7 +47,7 @@ def look(client: Any, path: str, number: int) -> list[RegistrationRow]:
 
 
 class RegistrationWatch:
-    """A thread that looks until `stop`; `note` is given what it sees."""
+    """A thread that looks until `stop` and passes the rows of each look to `note`."""
 
     def __init__(self, hosts: str, path: str, note: Callable[[list[RegistrationRow]], None]) -> None:
         from kazoo.client import KazooClient
@@ -77,7 +77,7 @@ class RegistrationWatch:
             self._note(look(self._client, self._path, self._looks))
 
     def stop(self) -> None:
-        """One more look, and the end of it."""
+        """Look once more, then end the thread."""
         self._over.set()
         self._thread.join()
         self._look_once()

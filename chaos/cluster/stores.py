@@ -1,4 +1,4 @@
-"""What stopped nodes have on their disks, read through the store's own interface."""
+"""Events on the disks of stopped nodes, read through the store's own interface."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ EVERYTHING = 1 << 40
 
 
 class Unreadable(Exception):
-    """What a node has applied cannot be read from its disk any more."""
+    """The disk of a node no longer has everything that the node has applied."""
 
 
 class StoredEvent(NamedTuple):
     offset: int
     term: int
-    record: bytes  # the message as it came
+    record: bytes  # the message as the client sent it
 
 
 def stored_events(data_dir: Path, cluster_name: str, node: int, group: int) -> Iterator[StoredEvent]:
-    """Everything that the node has applied of a partition. It must not run: a store has one user. Raises
-    Unreadable."""
+    """Yield every event of a partition that a node has applied. The node must not run: a store has one user.
+
+    Raises Unreadable."""
     try:
         yield from _stored_events(data_dir, NodeIdentity(cluster_name, node), group)
     except StorageError as error:
@@ -48,7 +49,7 @@ def _stored_events(data_dir: Path, identity: NodeIdentity, group: int) -> Iterat
 
 
 class _Terms:
-    """Of the entries of a group: the store knows the first entry of each."""
+    """Terms of the entries of a group; the store knows the first entry of each term."""
 
     def __init__(self, disk: Store, group: int) -> None:
         prefix = b"t" + group.to_bytes(8, "big")
@@ -57,6 +58,6 @@ class _Terms:
         self._terms = [int.from_bytes(value, "big") for _, value in rows]
 
     def of(self, index: int) -> int:
-        """0 for entries before the first that is known."""
+        """Return the term of an entry; 0 for entries before the first known one."""
         place = bisect_right(self._starts, index)
         return self._terms[place - 1] if place else 0

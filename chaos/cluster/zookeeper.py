@@ -1,10 +1,12 @@
 """Real ZooKeeper servers, of Debian's package: alone, or an ensemble that elects a leader.
 
-Problem: what ZooKeeper does to its clients when it fails (a session that is over, a leader that is elected, a server
-that hangs) is what nodes must survive, and only ZooKeeper does it as it does.
-Rules never broken: a server is a process of ours and ends with us; it has a directory of its own. Where Java or the
-package is missing, `missing` says so, and how to get it.
-Rejected: an imitation of it; the nodes would then be tested against our idea of ZooKeeper.
+Nodes must survive ZooKeeper's failures: a session that expires, an election of a leader, a server that hangs. Only
+ZooKeeper itself fails in its way.
+
+A server is our child process and ends with us; it has a directory of its own. If Java or the package is missing,
+`missing` says so, and how to get it.
+
+Rejected: an imitation. It would test the nodes against our idea of ZooKeeper.
 """
 
 from __future__ import annotations
@@ -31,35 +33,35 @@ CLASSES = ":".join(str(JAR.with_name(name)) for name in (JAR.name, *NETTY))
 MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 JVM_OPTIONS = ("-Xmx96m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Dzookeeper.admin.enableServer=false")
 TICK_MS = 200
-"""Sessions last 2 ticks or more: short ones, so that runs see their end ..."""
+"""Tick of the servers. Sessions last 2 ticks or more; short ones let runs see how sessions expire."""
 MAX_SESSION_MS = 60_000
-"""... and long ones for those that must not lose them on a busy machine."""
+"""Longest session, for clients that must not lose theirs on a busy machine."""
 
 WITHIN_S = 120.0
-"""For what must happen at all, on a machine that is busy with other things."""
+"""Bound for steps that must happen at all, on a machine that is busy with other things."""
 ASK_AGAIN_S = 0.05
 
 ATTEMPTS = 3
-"""A server of an ensemble may end while it starts, in the midst of an election: an operator would start it again."""
+"""Starts of a server in all: one may end by itself in the middle of an election, and an operator would restart it."""
 
 PASSWORD_BYTES = 16
 PASSWORD_SEED = 0xB3415C00
-"""ZooKeeper draws the password of a session from Java's generator, begun with its number and this."""
+"""ZooKeeper draws a session's password from Java's generator, seeded with the session id xor this."""
 
 
 def missing() -> str:
-    """Why there is no ZooKeeper here; empty when there is."""
+    """Say why there is no ZooKeeper here; "" if there is."""
     if shutil.which("java") is None or not JAR.exists():
         return "no ZooKeeper: scripts/system-packages.sh zookeeper installs it"
     return ""
 
 
 class ZooKeeperEnded(Exception):
-    """A server is not there any more, and nobody ended it."""
+    """A server ended by itself."""
 
 
 class ZooKeeper:
-    """One server. `more`: further lines of its configuration."""
+    """One server of ZooKeeper. `more`: further lines of its configuration."""
 
     def __init__(self, directory: Path, port: int, more: Iterable[str] = ()) -> None:
         self.directory, self.port = directory, port
@@ -92,7 +94,7 @@ class ZooKeeper:
             self._process = processes.spawn(command, stdout=log, stderr=log)
 
     def wait(self) -> None:
-        """Raises ZooKeeperEnded."""
+        """Wait until the server answers. Raises ZooKeeperEnded."""
 
         def answers() -> bool:
             status = None if self._process is None else self._process.poll()
@@ -111,7 +113,7 @@ class ZooKeeper:
         return self.mode() != ""
 
     def mode(self) -> str:
-        """standalone, leader or follower; empty while it is none of them."""
+        """Ask for the server's mode: standalone, leader or follower; "" while it is none of them."""
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1) as connection:
             connection.sendall(b"srvr")
             connection.settimeout(2)
@@ -130,7 +132,7 @@ class ZooKeeper:
 
     @contextlib.contextmanager
     def silent(self) -> Iterator[None]:
-        """As behind a network that swallows everything."""
+        """Pause the server inside the block: it looks like one behind a network that drops everything."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
         try:
@@ -159,7 +161,7 @@ class Ensemble:
         return ",".join(server.address for server in self.servers)
 
     def start(self) -> None:
-        """Those that do not run, also one that ended by itself; all answer afterwards. Raises ZooKeeperEnded."""
+        """Start the servers that do not run, and wait until all answer. Raises ZooKeeperEnded."""
         for attempt in range(ATTEMPTS):
             for server in self.servers:
                 if not server.running:
@@ -192,11 +194,11 @@ class Ensemble:
 
 
 def end_session(address: str, session: int, taken_up: Callable[[], None] = lambda: None) -> bool:
-    """As if its client had been silent for too long. False: it was over already.
+    """End a session as if its client had been silent for too long; return False if it was over before.
 
-    Only who knows a session's password can close it; the password is drawn from its number. Its client notices that
-    somebody else has taken it up, and may take it back before it is closed: then it lives on. So it is over when
-    ZooKeeper does not give it to us any more, and not when we have closed it. `taken_up` is called while we have it."""
+    Closing a session needs its password, which ZooKeeper derives from the session id. The session's own client notices
+    that another client has taken it, and may take it back before we close it; then it lives on. So the session is over
+    when ZooKeeper no longer gives it to us, not when we have closed it. `taken_up` is called while we hold it."""
     was_alive = False
 
     def over() -> bool:
@@ -214,7 +216,7 @@ def end_session(address: str, session: int, taken_up: Callable[[], None] = lambd
 
 
 def password_of(session: int) -> bytes:
-    """Java's `new Random(session ^ PASSWORD_SEED).nextBytes`, which is how ZooKeeper makes it."""
+    """Compute a session's password as ZooKeeper does: Java's `new Random(session ^ PASSWORD_SEED).nextBytes`."""
     state = ((session ^ PASSWORD_SEED) ^ 0x5DEECE66D) & ((1 << 48) - 1)
     password = b""
     while len(password) < PASSWORD_BYTES:
@@ -225,7 +227,7 @@ def password_of(session: int) -> bytes:
 
 @contextlib.contextmanager
 def client_of(address: str, **more: Any) -> Iterator[Any]:
-    """A client of its own; its session ends with the block."""
+    """Open a client of ZooKeeper; its session ends with the block."""
     from kazoo.client import KazooClient
 
     client = KazooClient(address, timeout=3, **more)
@@ -238,7 +240,7 @@ def client_of(address: str, **more: Any) -> Iterator[Any]:
 
 
 def _until(condition: Callable[[], Any], what: str) -> Any:
-    """The first true value of `condition`."""
+    """Wait for the first true value of `condition` and return it."""
     deadline_s = time.monotonic() + WITHIN_S
     while not (value := condition()):
         if time.monotonic() > deadline_s:

@@ -1,4 +1,4 @@
-"""`python -m chaos.defects NAME --config FILE`: a node with that fault, until SIGTERM."""
+"""Command `python -m chaos.defects NAME --config FILE`: runs a node with that fault until SIGTERM."""
 
 import sys
 

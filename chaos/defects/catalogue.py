@@ -1,4 +1,4 @@
-"""The deliberate faults, under which work and which faults each shows, and which checkers are to see it."""
+"""The deliberate faults, each with the workload and the faults that reveal it and the checkers that must see it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from chaos.defects import of_discovery, of_state, of_storage
 
 @dataclass(frozen=True)
 class Defect:
-    """`seen_by`: one of these has to find violations, whatever others find. `only_node` 0: all nodes have it."""
+    """One deliberate fault. `seen_by`: at least one of these checkers must fail. `only_node` 0: all nodes have it."""
 
     apply: Callable[[], None]
     workload: str

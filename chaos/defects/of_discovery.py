@@ -1,4 +1,4 @@
-"""Faults of what nodes say of the cluster, and of how they find each other."""
+"""Deliberate faults of the cluster's metadata and of discovery."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HANGS_S = 3.0
 
 
 def metadata_are_read_anyhow() -> None:
-    """A node says what it knows, whether or not that is the newest."""
+    """Answer with the metadata that the node has, even if they are old."""
 
     async def at_once(self: CommandProposer, timeout_s: float = 0.0) -> None:
         del self, timeout_s
@@ -22,11 +22,11 @@ def metadata_are_read_anyhow() -> None:
 
 
 def zookeeper_is_waited_for() -> None:
-    """By the loop that serves clients."""
+    """Wait for ZooKeeper in the event loop that serves clients."""
     renew = ZooKeeperDiscovery._renew_if_long
 
     def wait(self: ZooKeeperDiscovery, loop: Any) -> None:
-        if self._joined is not None and self._joined.done():  # while it starts it has nobody to serve
+        if self._joined is not None and self._joined.done():  # while it starts it has no clients
             time.sleep(HANGS_S)
         renew(self, loop)
 
@@ -34,7 +34,7 @@ def zookeeper_is_waited_for() -> None:
 
 
 def a_data_directory_does_not_know_itself() -> None:
-    """Each start it takes itself for another one."""
+    """Give a data directory a new identity at each start."""
     numbers = itertools.count(time.monotonic_ns())
     read = RememberedCluster._read
 

@@ -1,4 +1,4 @@
-"""Faults of what partitions remember of producers, groups and transactions."""
+"""Deliberate faults of the state that partitions keep of producers, groups and transactions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def what_comes_again_is_stored_again() -> None:
 
 
 def producers_are_forgotten_at_a_restart() -> None:
-    """Checkpoints have none of them."""
+    """Write checkpoints without producers."""
 
     def none(self: ProducerTable) -> list[Any]:
         del self
@@ -40,7 +40,7 @@ def producers_are_forgotten_at_a_restart() -> None:
 
 
 def who_was_fenced_goes_on() -> None:
-    """Neither is its link ended, nor is what it sends refused."""
+    """Let a fenced producer go on: do not end its link, and do not refuse its events."""
     Watches.tell = lambda self, fence: None  # type: ignore[method-assign]
     judge = ProducerTable.judge
 
@@ -55,7 +55,7 @@ def who_was_fenced_goes_on() -> None:
 
 
 def any_claim_commits() -> None:
-    """A member that was outbid may go on committing."""
+    """Accept commits of a member whose claim was outbid."""
     commit = GroupTable._commit
 
     def take(self: GroupTable, command: Commit, clock_ms: int, next_offset: int) -> Any:
@@ -68,7 +68,7 @@ def any_claim_commits() -> None:
 
 
 def groups_begin_behind_where_they_stand() -> None:
-    """A new owner is told a position one event too far."""
+    """Give a new owner a position that is one event too far."""
     claim = GroupTable._claim
 
     def further(self: GroupTable, *arguments: Any) -> Any:
@@ -84,7 +84,7 @@ def groups_begin_behind_where_they_stand() -> None:
 
 
 def open_transactions_are_visible() -> None:
-    """The last stable offset is the end of the log."""
+    """Report the end of the log as the last stable offset."""
     TransactionTable.stable_offset = lambda self, next_offset: next_offset  # type: ignore[method-assign]
 
 
@@ -98,7 +98,7 @@ def the_last_stable_offset_is_one_too_far() -> None:
 
 
 def the_last_stable_offset_is_told_anyhow() -> None:
-    """Committed readers get what they may; who asks is told one less every other time."""
+    """Report a last stable offset that is one too low, every other time; readers get the right events."""
     told = PartitionReplica.info_now
     counter = itertools.count()
 
@@ -114,7 +114,7 @@ def aborted_events_are_visible() -> None:
 
 
 def markers_are_misread() -> None:
-    """Partitions take every other end of a transaction for a commit, whatever was decided."""
+    """Take every other end of a transaction for a commit, whatever was decided."""
     end = TransactionTable.end
 
     def committed(self: TransactionTable, marker: Any, next_offset: int) -> Any:

@@ -1,4 +1,4 @@
-"""Faults of what is on disk, of replication and of reads."""
+"""Deliberate faults of storage, replication and reads."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from node.storage import SyncFailed, syncing, watermark
 from node.storage.wal.direct_writer import DirectWriter
 
 RARE = 29
-"""One in so many: often enough for a run of seconds, seldom enough for the run to go on."""
+"""One call in so many is faulty: often enough for a run of seconds, rarely enough for the run to go on."""
 
 
 def nothing_is_synced() -> None:
-    """What is acknowledged lies in the page cache of the nodes."""
+    """Skip syncs, so that acknowledged events are only in the page cache."""
 
     def none(file: int, path: Path) -> None:
         del file, path
@@ -32,8 +32,9 @@ def nothing_is_synced() -> None:
 
 
 def failed_syncs_are_swallowed() -> None:
-    """As if nothing were wrong: the node goes on, and acknowledges what the disk has lost. What was synced it does not
-    note either: the note would give it away at the next start."""
+    """Ignore failed syncs: the node goes on and acknowledges events that the disk has lost.
+
+    It does not write its watermark of synced bytes either, which would reveal the loss at the next start."""
     sync = syncing.sync_data
 
     def hushed(file: int, path: Path) -> None:
@@ -57,7 +58,7 @@ def _everywhere(function: Any) -> None:
 
 
 def acknowledged_by_one() -> None:
-    """A leader takes for granted that the others have everything."""
+    """Let a leader assume that its followers have everything."""
 
     def everything(self: MatchIndex, member: object) -> int:
         del self, member
@@ -67,8 +68,7 @@ def acknowledged_by_one() -> None:
 
 
 def reads_are_not_confirmed() -> None:
-    """Who believes that it leads answers how far the log reaches, without ReadIndex, and believes it for as long as it
-    hears of nobody else."""
+    """Answer reads of the log's end without ReadIndex, and let a leader never check that it still has a quorum."""
 
     def answer(self: RaftGroup, done: Any) -> None:
         done(self.applied_index)
@@ -83,7 +83,7 @@ def reads_are_not_confirmed() -> None:
 
 
 def the_end_is_one_short() -> None:
-    """How far the log reaches is told without its last event."""
+    """Report an end of the log that lacks its last event."""
     told = PartitionReplica.info_now
 
     def short(self: PartitionReplica) -> Any:
@@ -105,7 +105,7 @@ def _rarely(poll: Any, change: Any) -> Any:
 
 
 def events_are_passed_over() -> None:
-    """Once in a while a reader is not given the first event of what is sent to it."""
+    """Drop the first event of what is sent to a reader, once in a while."""
 
     def without_the_first(_: LocalReader, found: list[RecordBatch]) -> list[RecordBatch]:
         first = found[0]
@@ -115,10 +115,10 @@ def events_are_passed_over() -> None:
 
 
 def bytes_are_damaged() -> None:
-    """Once in a while a byte of an event is another one by the time it is sent."""
+    """Change a byte of an event before it is sent, once in a while."""
 
     def flipped(_: LocalReader, found: list[RecordBatch]) -> list[RecordBatch]:
-        """It is sealed anew: else its reader would know."""
+        """Change a byte and seal the batch again, since the old checksum would reveal it."""
         first = found[0]
         message = bytearray(first.messages()[0])
         message[-20] ^= 1
@@ -134,7 +134,7 @@ def bytes_are_damaged() -> None:
 
 
 def records_are_reversed() -> None:
-    """The leader stores the events of an entry from the last to the first."""
+    """Store the events of an entry in reverse order."""
     join = appender.join
 
     def turned(batch: RecordBatch) -> RecordBatch:
@@ -148,7 +148,7 @@ def records_are_reversed() -> None:
 
 
 def places_are_told_wrong() -> None:
-    """Producers are told once in a while that their events stand one place further on."""
+    """Acknowledge an offset that is one too high, once in a while."""
     settle = AnsweringLink._settle_row
 
     def moved(self: AnsweringLink, batch: Any, at: int, count: int, offset: int, partition: Any) -> None:

@@ -1,4 +1,4 @@
-"""`python -m chaos.disk`: compile the library; with --optional, say so if that cannot be done here, and go on."""
+"""Command `python -m chaos.disk`: compiles the library. With --optional it only warns if that is impossible."""
 
 import sys
 

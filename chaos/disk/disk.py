@@ -1,4 +1,4 @@
-"""One disk: a directory, what is ordered of it, and what happens to it when the power goes."""
+"""One faulty disk: a directory, the orders for it, and its loss of power."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ from chaos.disk.sectors import mixed
 
 @dataclass
 class LostWrites:
-    """What a loss of power undid."""
+    """Counts of what a loss of power undid."""
 
     names: int = 0  # changes of names that were not durable
-    sectors: int = 0  # of files: as they were before
-    kept_sectors: int = 0  # written, although nobody had asked for it yet
+    sectors: int = 0  # sectors of files that went back to their old bytes
+    kept_sectors: int = 0  # sectors that were kept although no sync covered them
 
 
 class FaultyDisk:
-    """`root` is what programs see that are started with `environment()`, one at a time; `side` is the library's.
+    """A disk for processes that are started with `environment()`, one at a time.
 
-    Nobody else changes what is below `root`, or `format` is called afterwards.
+    `root`: the directory that they see; `side`: the library's own. If any other process changes files below `root`,
+    call `format` afterwards.
     """
 
     def __init__(self, root: Path, side: Path, *, mirrors: bool = False) -> None:
@@ -40,7 +41,7 @@ class FaultyDisk:
         self.format()
 
     def environment(self) -> dict[str, str]:
-        """What to add to a process's environment, right before it is started."""
+        """Return the environment variables for a process; call it right before the process starts."""
         self._catch_up()
         lines = [f"n\t{self._history.next_id}\n"]
         for path, file in self._history.cached.files.items():
@@ -56,7 +57,7 @@ class FaultyDisk:
     # ------------------------------------------------------------------------------------------- what is there
 
     def format(self) -> None:
-        """What is there now is durable, however it came there. No process uses it."""
+        """Make the present content durable, whoever wrote it. No process may use the disk."""
         for part in ("platter", "mirror"):
             shutil.rmtree(self._side / part, ignore_errors=True)
         (self._side / "platter").mkdir()
@@ -89,7 +90,7 @@ class FaultyDisk:
         return files, directories
 
     def _catch_up(self) -> None:
-        """With what the process before did. It is dead."""
+        """Apply what the last process did; it must be dead."""
         log = self._side / "log"
         self._history.read(log.read_text())
         self._history.look(*self._walk())
@@ -98,7 +99,7 @@ class FaultyDisk:
     # ------------------------------------------------------------------------------------------- loss of power
 
     def lose_power(self, chance: random.Random | None = None) -> LostWrites:
-        """After the process has been killed. Without chance, all is lost that was not synced."""
+        """Drop unsynced bytes and names, after the process was killed. Without `chance`, all of them are lost."""
         self._catch_up()
         loss = LostWrites(names=len(self._history.pending))
         names = self._history.after_power_loss(chance)
@@ -115,7 +116,7 @@ class FaultyDisk:
 
     def _after_power_loss(self, file: int, seen: str | None, chance: random.Random | None, loss: LostWrites) -> bytes:
         platter = self._platter(file).read_bytes() if self._platter(file).exists() else b""
-        if seen is None:  # it was unlinked: nothing is known of it any more but what was synced
+        if seen is None:  # unlinked: only its synced bytes are known
             return platter
         cache = (self.root / seen).read_bytes()
         content, kept, lost = mixed(platter, cache, self._history.lost.get(file, []), chance)
@@ -136,7 +137,7 @@ class FaultyDisk:
     # ------------------------------------------------------------------------------------------- proof
 
     def unseen(self) -> list[str]:
-        """What is on the disk that did not come through the library. Its process is dead."""
+        """List changes on the disk that did not go through the library. The process must be dead."""
         assert self._mirrors, "a disk that mirrors what it sees"
         self._history.read((self._side / "log").read_text())
         told = self._history.cached.copy()

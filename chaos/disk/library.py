@@ -1,4 +1,4 @@
-"""The library is compiled when it is first wanted, and anew when its source has changed."""
+"""Build of the preload library: at its first use, and again when its source has changed."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ LIBRARIES = ("-ldl", "-pthread")
 
 
 class NoCompiler(Exception):
-    """The library cannot be made here."""
+    """The library cannot be compiled on this machine."""
 
 
 def build() -> Path:
-    """The library's file. Raises NoCompiler."""
+    """Compile the library if necessary and return its path. Raises NoCompiler."""
     compiler = shutil.which(os.environ.get("CC", "cc"))
     if not sys.platform.startswith("linux") or sys.maxsize < 2**32:
         raise NoCompiler("the disk on order is for 64-bit Linux")

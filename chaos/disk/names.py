@@ -1,7 +1,7 @@
-"""Which names the disk has, and which of them it would have after a loss of power: the log of names.c, read.
+"""Names on the disk now and after a loss of power, from the log of names.c.
 
-A name's change is *pending* until its directory has been synced. A loss of power keeps, of each directory's pending
-changes, a first part: file systems write a directory's changes in their order.
+A change of a name is *pending* until its directory is synced. A loss of power keeps the first few pending changes of
+each directory: file systems write a directory's changes in order.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ROOT = "."
 
 @dataclass
 class Change:
-    """Of one directory's names, all at once."""
+    """One atomic change of a directory's names."""
 
     number: int
     removes: list[str]
@@ -31,7 +31,7 @@ class Change:
 
 @dataclass
 class Names:
-    """Paths are relative to the root."""
+    """Files and directories by path, relative to the root."""
 
     files: dict[str, int] = field(default_factory=dict)  # path -> id
     directories: set[str] = field(default_factory=set)
@@ -47,7 +47,7 @@ class Names:
         return Names(dict(self.files), set(self.directories))
 
     def reachable(self) -> Names:
-        """Without what lies below a directory that is not there."""
+        """Return the names without those below a directory that does not exist."""
         directories: set[str] = set()
         for path in sorted(self.directories):
             if _parent(path) in directories | {ROOT}:
@@ -62,7 +62,7 @@ def _parent(path: str) -> str:
 
 @dataclass
 class NameHistory:
-    """`cached`: what the program sees; `durable`: what is certain to be there after a loss of power."""
+    """Changes of names. `cached`: the names that the program sees; `durable`: those that survive a loss of power."""
 
     cached: Names = field(default_factory=Names)
     durable: Names = field(default_factory=Names)
@@ -74,7 +74,7 @@ class NameHistory:
     # ---- what the library says
 
     def read(self, log: str) -> None:
-        """What one process did, from its begin on."""
+        """Apply the log of one process, from its begin on."""
         for change in self.pending:
             change.number = BEFORE_THIS_PROCESS
         number = 0
@@ -132,7 +132,7 @@ class NameHistory:
     # ---- what the disk shows
 
     def look(self, files: dict[str, int], directories: set[str]) -> None:
-        """Make up for what was done and not told: its process was killed in between. `files`: path -> inode."""
+        """Add changes that a killed process made but did not log. `files`: path -> inode."""
         for path in sorted(directories - self.cached.directories):
             self.change(Change(BEFORE_THIS_PROCESS, [], {}, {path: True}))
         known = {path: self.inodes[file] for path, file in self.cached.files.items()}
@@ -154,7 +154,7 @@ class NameHistory:
     # ---- loss of power
 
     def after_power_loss(self, chance: random.Random | None) -> Names:
-        """Without chance nothing is kept that need not be."""
+        """Draw the names that survive a loss of power; without `chance` only the durable ones do."""
         names = self.durable.copy()
         by_directory: dict[str, list[Change]] = {}
         for change in self.pending:

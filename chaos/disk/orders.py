@@ -1,4 +1,4 @@
-"""What the disk is told to do, while its process runs: the file that orders.c reads."""
+"""Orders for a faulty disk while its process runs, in the file that orders.c reads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FOR_EVER = 0
 
 @dataclass(frozen=True)
 class Order:
-    """See orders.c for what the words mean."""
+    """One order; orders.c explains the fields."""
 
     number: int
     call: Call
@@ -32,7 +32,7 @@ class Order:
 
 
 class Orders:
-    """What is counted each process counts anew; an order stands until it is withdrawn."""
+    """The orders for a disk. An order is valid until it is withdrawn; each process counts its calls from zero."""
 
     def __init__(self, side: Path) -> None:
         self._path, self._struck = side / "orders", side / "struck"
@@ -42,12 +42,13 @@ class Orders:
     def fail(
         self, call: Call, pattern: str, error: int = errno.EIO, *, first: int = 1, every: int = 1, most: int = 1
     ) -> int:
-        """Of the calls that match from now on, the first-th ends with this error, and each every-th after it, `most`
-        times altogether. A sync that fails so has lost what it was to write."""
+        """Let the `first`-th matching call fail, then each `every`-th one after it, at most `most` times in all.
+
+        A sync that fails so has lost the bytes that it was to write."""
         return self._give(call, pattern, "error", error, first, every, most)
 
     def shorten(self, pattern: str, at_most: int, *, first: int = 1, every: int = 1, most: int = 1) -> int:
-        """A write writes so many bytes, and says so."""
+        """Let a write take only `at_most` bytes and return that count."""
         return self._give("write", pattern, "short", at_most, first, every, most)
 
     def delay(
@@ -56,21 +57,21 @@ class Orders:
         return self._give(call, pattern, "delay", int(seconds * 1e6), first, every, most)
 
     def kill_at(self, call: Call, pattern: str, first: int) -> int:
-        """The process dies at the begin of that call."""
+        """Kill the process at the begin of that call."""
         return self._give(call, pattern, "kill", 0, first, 1, 1)
 
     def leave_room(self, pattern: str, count: int) -> int:
-        """From now on files may grow by so many bytes, all together; then there is no space left."""
+        """Let files grow by `count` bytes in all from now on; then there is no space left."""
         return self._give("write", pattern, "room", count, 1, 1, FOR_EVER)
 
     def withdraw(self, *numbers: int) -> None:
-        """Without numbers: all."""
+        """Withdraw these orders, or all without numbers."""
         for number in numbers or tuple(self._orders):
             del self._orders[number]
         self._write()
 
     def struck(self, number: int) -> list[tuple[str, str]]:
-        """Call and path, each time that this order has struck."""
+        """Return call and path for each time that this order has struck."""
         lines = self._struck.read_text().splitlines() if self._struck.exists() else []
         found = [line.split("\t") for line in lines]
         return [(call, path) for told, call, path in found if int(told) == number]

@@ -1,7 +1,6 @@
-"""What a disk holds of a file whose writes were not synced: of every sector the old bytes or the new ones.
+"""Content of a file with unsynced writes after a loss of power: each sector has its old bytes or its new ones.
 
-The length is one of the file system's own: the old one, the new one, or one in between; what lies behind the old end
-and was not written is zeros.
+The length may be the old one, the new one, or one in between. Bytes after the old end that were not written are zeros.
 """
 
 from __future__ import annotations
@@ -9,14 +8,14 @@ from __future__ import annotations
 import random
 
 SECTOR_BYTES = 512
-"""What a disk writes whole."""
+"""Size that a disk writes atomically."""
 
 KEEPS = (0.0, 0.1, 0.5, 0.9, 1.0)
-"""Of the sectors of a file, that were written unasked: drawn for each file, so that all and none happen, too."""
+"""Shares of a file's unsynced sectors that the disk has written; drawn for each file, so that all and none occur."""
 
 
 def mixed(platter: bytes, cache: bytes, lost: list[list[int]], chance: random.Random | None) -> tuple[bytes, int, int]:
-    """The content, and how many of the sectors that differ are new and old. `lost` ranges are never written."""
+    """Return the content, and how many of the differing sectors are new and old. `lost` ranges are never written."""
     if platter == cache:
         return platter, 0, 0
     longest = max(len(platter), len(cache))

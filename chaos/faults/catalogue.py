@@ -1,4 +1,4 @@
-"""Which faults there are, by number; each number stands for several, of which one is drawn."""
+"""Catalogue of faults by number; each number has several variants, of which one is drawn."""
 
 from __future__ import annotations
 
@@ -133,11 +133,11 @@ CATALOGUE: Final[dict[str, tuple[str, Sequence[Make]]]] = {
 
 
 class UnknownFault(ValueError):
-    """There is no fault of that number."""
+    """A number that no fault has."""
 
 
 class UnfitFault(ValueError):
-    """The workload has nothing that it could strike, or another fault takes that away."""
+    """A fault that has no target in the workload, or that another fault excludes."""
 
 
 def check(ids: Sequence[str]) -> None:
@@ -147,7 +147,7 @@ def check(ids: Sequence[str]) -> None:
 
 
 def check_for(ids: Sequence[str], workload: str, *, is_transactional: bool) -> None:
-    """Whether the workload has what they strike, and they go together. Raises UnfitFault."""
+    """Check that the workload has the targets of the faults, and that they can go together. Raises UnfitFault."""
     unfit = [one for one in ids if one in NEED_TRANSACTIONS and not is_transactional]
     if unfit:
         raise UnfitFault(
@@ -163,8 +163,9 @@ def check_for(ids: Sequence[str], workload: str, *, is_transactional: bool) -> N
 
 
 def check_where(ids: Sequence[str], *, no_links: str = "") -> None:
-    """Whether nodes that the run has not started for itself can be struck so. `no_links`: why the ways between them
-    cannot be harmed; nothing: they can. Raises UnfitFault."""
+    """Check that the faults can strike nodes of an inventory. Raises UnfitFault.
+
+    `no_links`: why links between them cannot be broken; "" if they can."""
     for one in ids:
         if why := why_not_there(one, no_links):
             can = [name for name in CATALOGUE if not why_not_there(name, no_links)]
@@ -172,7 +173,7 @@ def check_where(ids: Sequence[str], *, no_links: str = "") -> None:
 
 
 def why_not_there(one: str, no_links: str) -> str:
-    """Nothing: it can strike there."""
+    """Say why a fault cannot strike nodes of an inventory; "" if it can."""
     if one in NEED_DISKS:
         return "that takes a disk on order below a node which the run itself has started"
     if one in NEED_CLOCKS:
@@ -187,19 +188,20 @@ def why_not_there(one: str, no_links: str) -> str:
 
 
 def of(fault_id: str, chance: random.Random, nodes: int) -> Fault:
-    """One of that number, drawn. With fewer than five nodes a ring is no cut at all."""
+    """Draw a fault of one number; a ring only with five nodes or more, since with fewer it cuts nothing."""
     makes = [make for make in CATALOGUE[fault_id][1] if not (make is Ring and nodes < 5)]
     return chance.choice(makes)()
 
 
 NEED_DISKS: Final = frozenset({"F9", "F11", "F19", "F20"})
 NEED_CLOCKS: Final = frozenset({"F15"})
-"""Of which the nodes of a run are started with a disk, or a clock, on order."""
+"""Faults that need nodes with faulty disks (`NEED_DISKS`) or clocks (`NEED_CLOCKS`)."""
 DESTROY: Final = frozenset({"F10", "F12"})
-"""They harm what a stopped node has stored."""
+"""Faults that damage the data of a stopped node."""
 NEED_ZOOKEEPER: Final = frozenset({"F14"})
-"""The nodes of a run find each other in ZooKeeper."""
+"""Faults that need nodes which find each other by ZooKeeper."""
 NEED_LINKS: Final = frozenset({"F3", "F3C", "F4", "F5", "F6", "F7", "F8", "F19", "F20"})
-"""Some of each harm what nodes say to each other."""
+"""Faults of which some variants break links between nodes."""
 NEED_TRANSACTIONS: Final = frozenset({"F1C", "F2C", "F3C", "F13C"})
-"""The faults of the same number, aimed at coordinators. Numbers of their own: what other plans draw stays the same."""
+"""Faults that are aimed at coordinators, each a variant of the fault with the plain number. They have numbers of their
+own so that the draws of other plans stay the same."""

@@ -1,4 +1,4 @@
-"""F19: what single faults do not find. Most losses that others shipped took two, one inside the other's recovery."""
+"""Faults F19: compounds, one fault during the recovery from another. Most known losses in other systems took two."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ from chaos.faults.processes import Kill
 
 @dataclass
 class PowerLossThenQuorum(Fault):
-    """A minority is set aside while the others acknowledge; of those, one loses power; then the quorum is chosen so
-    that it is that one with those who were aside. What it acknowledged without a sync would be lost here. `syncs_fail`:
-    its disk says so before it loses power.
+    """A loss of power at a node, then a quorum that needs the events that only this node may have lost.
 
-    `aside`: they are paused, or cut off (the scripts pause-kill and part-kill, made for NATS by Jepsen)."""
+    A minority is set aside while the others acknowledge. One of the others loses power. Then the rest is set aside, so
+    that this node and the minority are the quorum. Events that it acknowledged without a sync would be lost here.
+
+    `aside`: the nodes are paused or cut off (as Jepsen's pause-kill and part-kill for NATS). `syncs_fail`: the node's
+    syncs fail before it loses power."""
 
     aside: Literal["paused", "cut off"] = "paused"
     syncs_fail: bool = False
@@ -67,7 +69,7 @@ class PowerLossThenQuorum(Fault):
 
 @dataclass
 class InsideRecovery(Fault):
-    """A node is killed; while it comes back, and has to catch up, the leader is cut off."""
+    """A killed node comes back and has to catch up; meanwhile the leader is cut off."""
 
     id: str = "F19"
     heals = 2
@@ -88,7 +90,7 @@ class InsideRecovery(Fault):
 
 @dataclass
 class InQuickSuccession(Fault):
-    """All nodes are killed, one every second or so, each back before long."""
+    """A kill of every node, one after the other within a second or so; each starts again at once."""
 
     id: str = "F19"
     heals = 2

@@ -1,4 +1,4 @@
-"""What every fault is, and what it finds when it strikes."""
+"""Base class of faults, and the scene in which they strike."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from chaos.cluster.proxied import ProxiedCluster
 
 
 class Aborted(Exception):
-    """The run is to end now."""
+    """The run has to end now."""
 
 
 class CannotStrike(Exception):
-    """Whom the fault is for cannot be found now. Nothing was done; the history says so, and the run goes on."""
+    """The target of a fault cannot be found now. Nothing was changed; the history says so, and the run goes on."""
 
 
 def _nobody() -> str:
@@ -28,9 +28,11 @@ def _nobody() -> str:
 
 @dataclass
 class Scene:
-    """Where a fault strikes. `hold_s`: how long it will be in force. `crash_client`: of the workload, one of its
-    clients is thrown away in the middle of its work, and another one takes its place; who it was. `transactional_ids`:
-    of its writers; empty for a workload without transactions."""
+    """The surroundings in which a fault strikes.
+
+    `hold_s`: how long the fault stays in force. `crash_client`: drops a client of the workload in the middle of its
+    work, lets another one take its place, and returns its name. `transactional_ids`: those of the workload's writers;
+    empty if it has no transactions."""
 
     cluster: ChaosCluster
     log: str
@@ -46,8 +48,9 @@ class Scene:
 
     @property
     def own(self) -> ProxiedCluster:
-        """The cluster as one that the run has started for itself, with disks, clocks and a ZooKeeper on order. Faults
-        that need them are refused where it is another one (`catalogue.check_where`)."""
+        """The cluster, if the run itself has started it, with faulty disks, clocks and ZooKeeper.
+
+        Other clusters are refused earlier for faults that need these (`catalogue.check_where`)."""
         if not isinstance(self.cluster, ProxiedCluster):
             raise CannotStrike("the nodes of this cluster are not the run's own")
         return self.cluster
@@ -59,20 +62,23 @@ class Scene:
         return sorted(self.cluster.nodes)
 
     def leader(self) -> int:
-        """Of a partition by chance; where nobody leads one, any node."""
+        """Draw the leader of a random partition; if no partition has a leader, any node."""
         leaders = self.cluster.leaders(self.log)
         drawn = self.chance.random()  # the same number of draws, whoever leads
         others = self.nodes
         return leaders[sorted(leaders)[int(drawn * len(leaders))]] if leaders else others[int(drawn * len(others))]
 
     def follower(self) -> int:
-        """Who leads no more partitions than need be: one that is not `leader()`."""
+        """Draw a node that is not `leader()`."""
         leader = self.leader()
         return self.chance.choice([node for node in self.nodes if node != leader])
 
     def coordinator(self) -> int:
-        """Who leads the coordinators of most of the workload's transactional ids, by the cluster's word at this moment;
-        of several the one whose id comes first. No draw: whom "the coordinator" means is not chance's to say."""
+        """Return the node that leads the coordinators of most of the workload's transactional ids now.
+
+        If several lead as many, the one of the first id wins. Nothing is drawn. Raises CannotStrike if no node can
+        tell.
+        """
         led = self.cluster.coordinators(self.transactional_ids)
         if not led:
             raise CannotStrike(f"nobody could say who decides for {', '.join(self.transactional_ids) or 'no id'}")
@@ -95,7 +101,7 @@ class Scene:
 
 
 class Fault(ABC):
-    """`strike` gives a block that is entered when the fault is in force, with the word of whom it struck."""
+    """One kind of fault. `strike` returns a block; inside it the fault is in force, and its value names the target."""
 
     id: str
     leaves_majority = True
@@ -105,7 +111,7 @@ class Fault(ABC):
     @property
     @abstractmethod
     def kind(self) -> str:
-        """A word or two, for people."""
+        """Short description for people."""
 
     @abstractmethod
     def strike(self, scene: Scene) -> AbstractContextManager[str]: ...

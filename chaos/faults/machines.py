@@ -1,4 +1,4 @@
-"""F9 to F12, F15: disks that lose power, bits, room or patience; nodes that lose their disks; clocks that leap."""
+"""Faults F9 to F12 and F15: loss of power, bit flips, full or slow disks, lost disks, and clocks that leap."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from chaos.faults.fault import Fault, Scene, named
 from chaos.faults.processes import Whom, chosen
 
 LONGEST_PAUSE_S = 1.5
-"""Between one node's loss of power and the next one's, when they are staggered."""
+"""Longest pause between two staggered losses of power."""
 FLIPPED_BYTES = 64
 HOUR_MS = 3_600_000
 LEFT_BYTES = 200_000
@@ -20,7 +20,7 @@ SLOW_SYNC_S = 1.0
 
 
 def lose_power(scene: Scene, *nodes: int) -> None:
-    """Of what was not synced, chance keeps some."""
+    """Kill nodes and drop a random part of their unsynced bytes."""
     scene.cluster.kill(*nodes)
     for node in nodes:
         scene.own.disks[node].lose_power(scene.chance)
@@ -28,7 +28,7 @@ def lose_power(scene: Scene, *nodes: int) -> None:
 
 @dataclass
 class PowerLoss(Fault):
-    """`staggered`: of the nodes chosen, one after the other, each back before long."""
+    """Loss of power of one or more nodes. `staggered`: one after the other, each starts again at once."""
 
     whom: Whom = "any"
     staggered: bool = False
@@ -62,7 +62,7 @@ class PowerLoss(Fault):
 
 @dataclass
 class BitFlips(Fault):
-    """Some bytes of a stopped node's newest file of that kind are not what they were."""
+    """Damage to some bytes of a stopped node's newest file of one kind."""
 
     pattern: str = "*.seg"
     id: str = "F10"
@@ -89,7 +89,7 @@ class BitFlips(Fault):
 
 @dataclass
 class BadDisk(Fault):
-    """A node whose disk is full, slow to sync, or fails to."""
+    """A node whose disk is full, slow to sync, or fails to sync."""
 
     how: Literal["full", "slow to sync", "failing to sync"] = "full"
     whom: Whom = "leader"
@@ -140,7 +140,7 @@ class LoseDisk(Fault):
 
 @dataclass
 class WrongClock(Fault):
-    """A node's time of day leaps."""
+    """A leap of a node's wall clock."""
 
     by_ms: int = HOUR_MS
     whom: Whom = "leader"

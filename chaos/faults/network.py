@@ -1,4 +1,4 @@
-"""F3 to F8: links that are cut, in one direction or both, slowed, broken in the middle of a frame, or come and go."""
+"""Faults F3 to F8: links that are cut in one direction or both, slowed, reset in a frame, or that flap."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from chaos.faults.fault import Fault, Scene, named
 from chaos.faults.processes import Whom
 
 How = Literal["swallow", "freeze", "refuse"]
-"""A black hole; a stream that stands still, and loses nothing; connections that end and are refused. Programs behave
-differently with each of them."""
+"""Ways to cut a link: drop all bytes; hold them back without loss; or close and refuse connections. Programs behave
+differently with each."""
 
 
 @contextlib.contextmanager
@@ -31,7 +31,7 @@ def cut(scene: Scene, harmed: list[NetworkLink], how: How) -> Iterator[None]:
 
 @dataclass
 class Isolate(Fault):
-    """One node apart from all others. `clients`: from them as well."""
+    """One node that is cut off from all others. `clients`: from clients, too."""
 
     whom: Whom = "leader"
     how: How = "swallow"
@@ -54,7 +54,7 @@ class Isolate(Fault):
 
 @dataclass
 class OneWay(Fault):
-    """A node that hears nobody, or whom nobody hears."""
+    """A node that hears no other node, or that no other node hears."""
 
     whom: Whom = "leader"
     direction: Literal["deaf", "mute"] = "deaf"
@@ -75,7 +75,7 @@ class OneWay(Fault):
 
 @dataclass
 class Halves(Fault):
-    """Two sets of nodes that do not hear each other; `bridge`: but for one node, which hears both."""
+    """Two sets of nodes that do not hear each other. `bridge`: one node hears both."""
 
     bridge: bool = False
     how: How = "swallow"
@@ -97,7 +97,7 @@ class Halves(Fault):
 
 @dataclass
 class Ring(Fault):
-    """Every node hears a majority, and each another one: its neighbours on a ring."""
+    """Nodes on a ring: each hears a majority, its neighbours, and each majority differs."""
 
     id: str = "F5"
 
@@ -109,7 +109,7 @@ class Ring(Fault):
     def strike(self, scene: Scene) -> Iterator[str]:
         ring = scene.chance.sample(scene.nodes, len(scene.nodes))
         count = len(ring)
-        reach = count // 4 + 1 if count > 3 else 1  # neighbours to each side: with itself a majority
+        reach = count // 4 + 1 if count > 3 else 1  # neighbours on each side; with the node itself a majority
         apart = [
             (a, b)
             for (i, a), (j, b) in itertools.combinations(enumerate(ring), 2)
@@ -122,7 +122,7 @@ class Ring(Fault):
 
 @dataclass
 class Slow(Fault):
-    """Links that work, badly."""
+    """Links that are slow, narrow, or cut bytes into slices."""
 
     what: Literal["late by 50 ms", "late by 500 ms", "256 KiB/s", "in slices"] = "late by 50 ms"
     whom: Whom = "any"
@@ -152,7 +152,7 @@ class Slow(Fault):
 
 @dataclass
 class Resets(Fault):
-    """Connections are reset, or end in the middle of a frame, again and again, here and there."""
+    """Connections that are reset, or end in the middle of a frame, again and again on random links."""
 
     whose: Literal["clients", "nodes"] = "clients"
     id: str = "F7"
@@ -176,7 +176,7 @@ class Resets(Fault):
 
 @dataclass
 class Flapping(Fault):
-    """A pair of nodes whose links come and go about as fast as elections are called."""
+    """A pair of nodes whose links come and go about as fast as elections start."""
 
     period_s: float = 0.6
     id: str = "F8"

@@ -1,4 +1,4 @@
-"""F1, F2, F13, F16, F18: processes that are killed, stand still, hand over, start anew."""
+"""Faults F1, F2, F13, F16 and F18: processes are killed, paused or restarted, and leaderships move."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from chaos.faults.fault import Fault, Scene, named
 from holdfast.client import HoldfastError
 
 NEXT_WITHIN_S = 15.0
-"""A rolling restart waits for one node for so long before it goes on."""
+"""Longest time that a rolling restart waits for one node before it goes on."""
 
 Whom = Literal["leader", "follower", "coordinator", "any", "minority", "majority", "all"]
 
@@ -26,7 +26,7 @@ def chosen(scene: Scene, whom: Whom) -> list[int]:
 
 @dataclass
 class Kill(Fault):
-    """kill -9; they start again when it is over."""
+    """SIGKILL of one or more nodes; they start again afterwards."""
 
     whom: Whom = "leader"
     id: str = "F1"
@@ -52,7 +52,7 @@ class Kill(Fault):
 
 @dataclass
 class Pause(Fault):
-    """SIGSTOP: alive for the kernel, silent for everybody else, and without an idea how long it was away."""
+    """SIGSTOP of one or more nodes: their connections live on, they are silent, and do not notice the time."""
 
     whom: Whom = "leader"
     id: str = "F2"
@@ -80,8 +80,9 @@ class Pause(Fault):
 
 @dataclass
 class HandOver(Fault):
-    """A node moves its leaderships elsewhere, under load, and may lead again afterwards. All of them: there is no order
-    to hand over one."""
+    """A node that moves all its leaderships to others under load, and may lead again afterwards.
+
+    It moves all of them since no command moves a single one."""
 
     whom: Whom = "leader"
     id: str = "F13"
@@ -93,7 +94,7 @@ class HandOver(Fault):
     @contextlib.contextmanager
     def strike(self, scene: Scene) -> Iterator[str]:
         node = scene.one(self.whom)
-        with contextlib.suppress(HoldfastError):  # nobody to hand over to is an answer, too
+        with contextlib.suppress(HoldfastError):  # a node without a successor is a valid outcome
             scene.cluster.hand_over(node)
         try:
             yield named([node])
@@ -103,7 +104,7 @@ class HandOver(Fault):
     @staticmethod
     def _leads_again(scene: Scene, node: int) -> bool:
         if node not in scene.cluster.running:
-            return True  # it forgot it with its process
+            return True  # a new process may lead
         try:
             scene.cluster.lead_again(node)
         except HoldfastError:
@@ -113,7 +114,7 @@ class HandOver(Fault):
 
 @dataclass
 class CrashClient(Fault):
-    """Some clients are gone without a word, and others go on in their place."""
+    """Crash of some clients; others take their places."""
 
     clients: int = 3
     id: str = "F16"
@@ -129,7 +130,7 @@ class CrashClient(Fault):
 
 @dataclass
 class RollingRestart(Fault):
-    """Each node is asked to end, as for an upgrade, and started again, one after the other."""
+    """Restart of each node, one after the other, as for an upgrade."""
 
     id: str = "F18"
 
@@ -143,14 +144,14 @@ class RollingRestart(Fault):
         for node in nodes:
             scene.cluster.nodes[node].stop()
             scene.cluster.spawn(node)
-            # With other faults there may be no majority for it to find: then the next one's turn comes all the same.
+            # With other faults there may be no majority for it; the restart goes on nevertheless.
             scene.cluster.nodes[node].ready_within(NEXT_WITHIN_S)
         yield named(nodes)
 
 
 @dataclass
 class RestartStorm(Fault):
-    """One node is killed again and again while it starts."""
+    """Kill of one node again and again while it starts."""
 
     id: str = "F1"
     times: int = 3

@@ -1,4 +1,4 @@
-"""When which fault strikes: drawn from a seed, before the run."""
+"""Schedule of the faults of a run, drawn from a seed before the run."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from chaos.history import tables
 from chaos.history.recorder import Recorder
 
 FREE_SHARE = 0.25
-"""Of the periods, that have no fault: bugs of recovery need peace to show."""
+"""Share of periods without a fault: bugs of recovery need peace to show."""
 SHORTEST_PERIOD_S, LONGEST_PERIOD_S = 3.0, 20.0
 HELD_SHARE = 0.6
-"""Of a period, that its fault is in force; the rest is for the cluster to come to itself."""
+"""Share of a period in which its fault is in force; in the rest the cluster recovers."""
 
 
 @dataclass(frozen=True)
 class Period:
-    """`faults` strike one inside of the other; none: a free one."""
+    """One period of a run. Its `faults` strike one inside the other; a free period has none."""
 
     seconds: float
     faults: tuple[Fault, ...]
-    seed: int  # of what is drawn when they strike
+    seed: int  # for everything that is drawn when they strike
 
     @property
     def named(self) -> str:
@@ -34,7 +34,7 @@ class Period:
 
 
 def draw(ids: Sequence[str], seconds: float, seed: int, nodes: int) -> list[Period]:
-    """Periods of about that time altogether. Each wanted fault comes before any comes again; some strike together."""
+    """Draw periods that take about `seconds` in all. Each fault comes once before any repeats; some come together."""
     chance = random.Random(f"schedule {seed}")
     length_s = min(LONGEST_PERIOD_S, max(SHORTEST_PERIOD_S, seconds / 6))
     count = max(1, round(seconds / length_s))
@@ -55,7 +55,7 @@ def draw(ids: Sequence[str], seconds: float, seed: int, nodes: int) -> list[Peri
 
 
 def play(periods: Sequence[Period], scene: Scene, recorder: Recorder, say: Callable[[str], None]) -> None:
-    """One after the other, until the last one or until the scene is over."""
+    """Play the periods one after the other, until the last one or until the scene is over."""
     for number, period in enumerate(periods, 1):
         say(f"period {number} of {len(periods)}: {period.named}")
         scene.chance = random.Random(period.seed)
@@ -65,13 +65,14 @@ def play(periods: Sequence[Period], scene: Scene, recorder: Recorder, say: Calla
             for fault in sorted(period.faults, key=lambda fault: -fault.heals):
                 _strike(fault, scene, recorder, healing, f"{number}.{fault.id}")
             scene.wait(scene.hold_s)
-        scene.cluster.start()  # whoever was left to start by itself says that it is ready
+        scene.cluster.start()  # waits for nodes that a fault only spawned
         scene.wait(max(0.0, period.seconds - (time.monotonic() - begun_s)))
 
 
 def _strike(fault: Fault, scene: Scene, recorder: Recorder, healing: contextlib.ExitStack, name: str) -> None:
-    """In force from now until `healing` is left, with its four moments in the history. One that could not be done has
-    the first of them."""
+    """Start a fault that lasts until `healing` ends, and record its four moments.
+
+    A fault that cannot strike has only the first of them."""
     block = fault.strike(scene)
     injecting_ns = time.monotonic_ns()
     kind = f"{fault.id} {fault.kind}"

@@ -1,4 +1,4 @@
-"""F14: what may happen to ZooKeeper, in which the nodes find each other. Who serves data does not need it."""
+"""Faults F14: failures of ZooKeeper, by which nodes find each other. Nodes can serve data without it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def ensemble_of(scene: Scene) -> Ensemble:
 
 @dataclass
 class KillZooKeeper(Fault):
-    """kill -9 of the ensemble's leader, or of all its servers; they start again when it is over."""
+    """SIGKILL of the ensemble's leader, or of all its servers; they start again afterwards."""
 
     whom: Literal["leader", "all"] = "leader"
     id: str = "F14"
@@ -34,7 +34,7 @@ class KillZooKeeper(Fault):
     @contextlib.contextmanager
     def strike(self, scene: Scene) -> Iterator[str]:
         ensemble = ensemble_of(scene)
-        ensemble.start()  # one that ended by itself is no part of this
+        ensemble.start()  # a server that ended by itself is not part of this fault
         servers = [ensemble.leader()] if self.whom == "leader" else ensemble.servers
         try:
             for server in servers:
@@ -46,7 +46,7 @@ class KillZooKeeper(Fault):
 
 @dataclass
 class CutFromZooKeeper(Fault):
-    """A node that reaches everybody but ZooKeeper."""
+    """A node that reaches all but ZooKeeper."""
 
     whom: Whom = "any"
     how: How = "swallow"
@@ -66,7 +66,7 @@ class CutFromZooKeeper(Fault):
 
 @dataclass
 class EndSessions(Fault):
-    """ZooKeeper says that the session of a node, or of each, is over; their registrations go with it."""
+    """End of the ZooKeeper session of one node, or of each; their registrations go with it."""
 
     whom: Literal["one", "all"] = "one"
     id: str = "F14"

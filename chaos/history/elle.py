@@ -1,4 +1,4 @@
-"""A history as Jepsen writes it, in EDN, so that Jepsen's own checkers (Elle, its Kafka workload) can judge it as well.
+"""Export of a history in Jepsen's EDN format, so that Jepsen's checkers (Elle, its Kafka workload) can judge it, too.
 
 Each call becomes two operations: its `:invoke`, and its completion `:ok`, `:fail` or `:info`. A send is
 `[:send k [offset v]]`, a poll `[:poll {k [[offset v] ...]}]`; a transaction is one operation `:txn` with all of them.
@@ -16,7 +16,7 @@ from chaos.history.tables import OK, OpRow, ReadRow, SendRow
 
 
 def write(history: History, path: Path) -> int:
-    """How many operations were written."""
+    """Write a history as EDN; return the count of operations."""
     with path.open("w", encoding="utf-8") as file:
         return sum(bool(file.write(line + "\n")) for line in lines(history))
 

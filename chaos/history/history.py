@@ -1,4 +1,4 @@
-"""A history in memory: its tables as lists. Written as one Parquet file a table, read back the same."""
+"""A history in memory, with its tables as lists; on disk each table is one Parquet file."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class History:
 
 
 def write(history: History, directory: Path) -> None:
-    """`directory/TABLE.parquet`, each."""
+    """Write each table to `directory/TABLE.parquet`."""
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -65,7 +65,7 @@ def write(history: History, directory: Path) -> None:
 
 
 def read(directory: Path, only: Collection[str] = tuple(TABLES)) -> History:
-    """What `write` has written. `only`: these tables; the others stay empty."""
+    """Read a history that `write` has written. `only`: the tables to read; the others stay empty."""
     from pyarrow import parquet
 
     history = History()
@@ -79,7 +79,7 @@ def read(directory: Path, only: Collection[str] = tuple(TABLES)) -> History:
 
 
 def rows_in(directory: Path, *tables: str) -> int:
-    """Of these tables, without reading them; a table that is not there has none."""
+    """Count the rows of these tables without reading them; a missing table counts 0."""
     from pyarrow import parquet
 
     paths = [directory / f"{name}.parquet" for name in tables]

@@ -1,7 +1,7 @@
-"""What a run hopes for: rare things that must have happened, or the promises about them were never put to the test.
+"""Rare moments that a run hopes for: without them, the promises about them were never tested.
 
-Each is counted in the history itself. A long run of a workload in which one of its hopes has a count of zero has proven
-nothing of it (`hopes` in `chaos/workloads/catalogue.py`).
+Each is counted from the history. If one of a workload's hopes has a count of zero in a long run, the run proves nothing
+about it (`hopes` in `chaos/workloads/catalogue.py`).
 """
 
 from __future__ import annotations

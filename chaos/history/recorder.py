@@ -1,7 +1,7 @@
-"""Who writes the history down while it happens.
+"""Recorder of the history of a run.
 
-A call is noted when it begins and gets its row when it ends; both from the loop of the workload, faults from the thread
-that does them. Lists grow by `append`, which needs no lock.
+A call is noted at its begin and gets its row at its end, both in the loop of the workload. The thread of the faults
+records faults. Lists grow by `append`, which needs no lock.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from chaos.history.tables import INFO, OK, FaultRow, OpRow
 
 @dataclass(slots=True)
 class Call:
-    """One that is under way."""
+    """A call that is under way."""
 
     op_id: int
     process: str
@@ -61,7 +61,7 @@ class Recorder:
     # ---------------------------------------------------------------- the end
 
     def finish(self) -> History:
-        """What is still under way has no end."""
+        """Return the history; calls that are still under way get rows without an end."""
         for call in self._under_way.values():
             self.history.ops.append(self._row(call, INFO, None, "under way when the run ended"))
         self._under_way.clear()

@@ -1,4 +1,4 @@
-"""The tables of a history, each a kind of row. Times are nanoseconds of one monotonic clock."""
+"""Tables of a history, each with its own type of row. Times are nanoseconds of one monotonic clock."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ OK, FAIL, INFO = "ok", "fail", "info"
 COMMITTED, UNCOMMITTED = "committed", "uncommitted"
 READ, WRITE = "read", "write"
 INITIAL = 0
-"""The value of a register that nobody has written."""
+"""Value of a register before its first write."""
 LEADER_OF = "leader of "
-"""Registers of this name, followed by a partition: nobody writes them but by leading."""
+"""Prefix of registers that name the leader of a partition; no call writes them."""
 
 
 class OpRow(NamedTuple):
@@ -18,14 +18,14 @@ class OpRow(NamedTuple):
 
     op_id: int
     process: str
-    node: int | None  # that was asked, where it was one certain node
+    node: int | None  # the node that was asked, if the call went to a certain one
     f: str
     type: str
     t_inv_ns: int
     t_end_ns: int | None  # None: it was under way when the run ended
     error: str | None
     term: int | None
-    deadline_ns: int | None = None  # by when it had promised to end
+    deadline_ns: int | None = None  # the time by which the call promised to end
 
 
 class SendRow(NamedTuple):
@@ -60,7 +60,7 @@ class ReadRow(NamedTuple):
 
 
 class CommitRow(NamedTuple):
-    """A position that a member of a group had committed; `txn`: under that transaction."""
+    """A position that a member of a group committed, in the transaction `txn` if it is set."""
 
     op_id: int
     group: str
@@ -83,7 +83,7 @@ class OwnerRow(NamedTuple):
 
 
 class ReplicaDumpRow(NamedTuple):
-    """One event as it lies in the store of one node, read after the node was stopped."""
+    """One event in the store of one node, read after the node was stopped."""
 
     node: int
     partition: int
@@ -94,21 +94,22 @@ class ReplicaDumpRow(NamedTuple):
 
 
 class FaultRow(NamedTuple):
-    """One thing that was done to the cluster. `leaves_majority`: by its nature, whoever was struck."""
+    """One fault of the cluster. `leaves_majority`: this kind of fault always leaves a majority of nodes alive."""
 
     id: str
     kind: str
     target: str
     t_injecting_ns: int
-    t_injected_ns: int | None  # None: it could not be done
+    t_injected_ns: int | None  # None: the fault could not strike
     t_healing_ns: int | None
     t_healed_ns: int | None
     leaves_majority: bool = True
 
 
 class TransactionRow(NamedTuple):
-    """`decision`: what its process asked for. `outcome` ok: that is what was done; fail: the opposite; info: nobody
-    knows. `op_id`: the call that decided."""
+    """One transaction. `decision`: what its process asked for. `op_id`: the call that asked.
+
+    `outcome`: ok if the cluster did that, fail if it did the opposite, info if the outcome is unknown."""
 
     txn: str
     process: str
@@ -129,7 +130,9 @@ class InputRow(NamedTuple):
 
 
 class WatermarkRow(NamedTuple):
-    """How far a partition reaches, as a node said that a majority has confirmed. Offsets are of the next event."""
+    """The begin and the ends of a partition, as a node reported them after a majority had confirmed it.
+
+    `latest` and `stable` are the offsets of the next event."""
 
     op_id: int
     process: str
@@ -140,7 +143,7 @@ class WatermarkRow(NamedTuple):
 
 
 class LeaderRow(NamedTuple):
-    """A node said in its log that it leads. `partition` None: of the metadata or of a coordinator."""
+    """Begin of a leadership, from a node's log. `partition` None: the group of the metadata or of a coordinator."""
 
     group_id: int
     partition: int | None
@@ -150,7 +153,7 @@ class LeaderRow(NamedTuple):
 
 
 class ComplaintRow(NamedTuple):
-    """A node ended by itself, or wrote of a bug of its own to its log."""
+    """A failure of a node that no fault explains: it ended by itself, or logged a bug."""
 
     node: int
     t_ns: int
@@ -158,8 +161,9 @@ class ComplaintRow(NamedTuple):
 
 
 class RegisterRow(NamedTuple):
-    """A small thing that the cluster says of itself, as one call has written or read it. Each write has a value of its
-    own. The times are those of the call: whoever judges registers needs no other table of calls."""
+    """One write or read of a setting that the cluster reports. Each write has a value of its own.
+
+    The row repeats the times of the call, so that the checker of registers needs no other table."""
 
     op_id: int
     register: str
@@ -171,8 +175,9 @@ class RegisterRow(NamedTuple):
 
 
 class RegistrationRow(NamedTuple):
-    """A node as one look into ZooKeeper has found it. `token`: of its data directory; `rpc`: where it says that other
-    nodes reach it."""
+    """Registration of a node, as one look into ZooKeeper found it.
+
+    `token`: identity of its data directory; `rpc`: its address for other nodes."""
 
     look: int
     t_ns: int
@@ -183,7 +188,7 @@ class RegistrationRow(NamedTuple):
 
 
 class MomentRow(NamedTuple):
-    """Something rare that a run hopes for happened, so often."""
+    """Count of a rare moment that a run hopes for."""
 
     name: str
     times: int

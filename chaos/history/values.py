@@ -1,7 +1,7 @@
-"""The values that workloads send: `writer:number`, where they belong, and a checksum over all of it.
+"""Values that workloads send: `writer:number`, the target partition, and a checksum over all of it.
 
-Rule never broken: two values are never equal, and one that arrives says by itself whether a byte of it was changed and
-whether it lies in the partition that it was sent to.
+Two values are never equal. A reader can tell from a value alone whether a byte was changed, and whether the value is in
+the partition that it was sent to.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 DAMAGED = "?"
-"""In place of a value's name, where the bytes do not say it."""
+"""Name of a value whose bytes do not contain one."""
 
 _CRC_DIGITS = 8
 
 
 class DecodedValue(NamedTuple):
     msg_id: str
-    partition: int  # -1: the bytes do not say
+    partition: int  # -1: the bytes do not contain it
     crc_ok: bool
     crc: int
 
 
 def body_of(msg_id: str, partition: int, size_bytes: int = 0) -> bytes:
-    """As it travels, filled up to so many bytes."""
+    """Encode a value as the body of an event, filled up to `size_bytes`."""
     head = f"{msg_id} {partition} ".encode()
     body = head.ljust(size_bytes - _CRC_DIGITS, b".")
     return body + f"{crc32c(body):0{_CRC_DIGITS}x}".encode()
@@ -44,6 +44,6 @@ def writer_of(msg_id: str) -> str:
 
 
 def number_of(msg_id: str) -> int:
-    """Of a value's place among those of its writer."""
+    """Return a value's number among those of its writer; -1 if the name has none."""
     number = msg_id.rpartition(":")[2]
     return int(number) if number.isdecimal() else -1

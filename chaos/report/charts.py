@@ -1,4 +1,4 @@
-"""Pictures of a run as SVG: events a second, how long calls took, who was at what. One scale of time for all."""
+"""Charts of a run as SVG: events a second, durations of calls, and calls by process, all on one scale of time."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 WIDTH, LEFT, RIGHT = 1080, 96, 12
 TITLE, BOTTOM = 22, 24
 LANE, MOST_LANES = 13, 5
-"""Names of faults stand above a picture, in lanes; one that has no room in the last is left to its band's words."""
+"""Lanes for the names of faults above a chart; a name without room appears only in the tooltip of its band."""
 LETTER = 7.5
-"""Of a name, at most, in its type."""
+"""Greatest width of a letter of a fault's name."""
 NAME = 14
-"""Letters of a process beside its line: so many have room."""
+"""Letters of a process's name that have room beside its line."""
 COLOURS = {"ok": "#2f7d5b", "fail": "#c0392b", "info": "#d98a1f", "read": "#3f6fb0"}
 FAULT_COLOURS = ("#e4572e", "#7768ae", "#2a9d8f", "#c77d0a", "#8d5a97", "#4c78a8", "#b5446e", "#6b8e23")
 LINE = 1.4
@@ -23,7 +23,7 @@ LINE = 1.4
 
 @dataclass(frozen=True)
 class Time:
-    """Of all pictures of a page."""
+    """Scale of time that all charts of a page share."""
 
     end_s: float
 
@@ -39,14 +39,14 @@ class Time:
 
 
 def _round(value: float) -> float:
-    """1, 2 or 5 times a power of ten, not below."""
+    """Round up to 1, 2 or 5 times a power of ten."""
     power = 10 ** math.floor(math.log10(max(value, 1e-9)))
     return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= value)
 
 
 @dataclass(frozen=True)
 class Name:
-    """A fault's, where it is drawn."""
+    """Name of a fault, with the place where it is drawn."""
 
     x: float
     lane: int
@@ -55,7 +55,7 @@ class Name:
 
 
 def names(time: Time, summary: dict[str, Any]) -> list[Name]:
-    """Those of the faults that were done, each in the first lane in which nothing is in its way."""
+    """Place the names of the faults that struck, each in the first lane that has room."""
     kinds = sorted({fault["kind"].split()[0] for fault in summary["faults"]})
     free = [0.0] * MOST_LANES
     found = []
@@ -73,7 +73,7 @@ def names(time: Time, summary: dict[str, Any]) -> list[Name]:
 
 
 def top_of(time: Time, summary: dict[str, Any]) -> int:
-    """Where a picture begins: below its title and the names of its faults."""
+    """Return the y at which a chart begins, below its title and the names of its faults."""
     return TITLE + LANE * (1 + max((name.lane for name in names(time, summary)), default=-1))
 
 
@@ -95,12 +95,12 @@ def _frame(
 
 
 def _shades(time: Time, summary: dict[str, Any], top: int, height: int) -> str:
-    """Behind a picture: the faults as bands, a colour for each kind, named above; changes of leaders as lines."""
+    """Draw the background of a chart: faults as bands, a colour for each kind, and changes of leaders as lines."""
     kinds = sorted({fault["kind"].split()[0] for fault in summary["faults"]})
     parts = []
     for fault in summary["faults"]:
         if fault["in_force_s"] is None:
-            continue  # it could not be done
+            continue  # it could not strike
         begin, end = time.x(fault["from_s"]), time.x(fault["to_s"] if fault["to_s"] is not None else time.end_s)
         colour = FAULT_COLOURS[kinds.index(fault["kind"].split()[0]) % len(FAULT_COLOURS)]
         parts.append(

@@ -1,4 +1,4 @@
-"""One page of one run, from `report.json` alone."""
+"""HTML page of one run, made from `report.json` alone."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ HOPES = (
 
 
 def write(directory: Path) -> Path:
-    """From the `report.json` of a run's directory."""
+    """Write `report.html` from the `report.json` of a run's directory, and return its path."""
     summary = json.loads((directory / "report.json").read_text(encoding="utf-8"))
     path = directory / "report.html"
     path.write_text(page(summary), encoding="utf-8")

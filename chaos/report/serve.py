@@ -1,4 +1,4 @@
-"""Past runs in the browser: a list, and the page of each. For one's own machine."""
+"""Web server for past runs on the local machine: a list, and the page of each."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class _Pages(SimpleHTTPRequestHandler):
         self.wfile.write(content)
 
     def log_message(self, format: str, *arguments: Any) -> None:
-        """Nobody reads who asked for what."""
+        """Log nothing: requests are of no interest."""
 
 
 def server(below: Path, host: str, port: int) -> ThreadingHTTPServer:
-    """Not running yet; port 0: any that is free."""
+    """Make the server without starting it; port 0 takes any free port."""
     return ThreadingHTTPServer((host, port), partial(_Pages, directory=str(below)))
 
 

@@ -1,4 +1,4 @@
-"""The numbers and stories of a run, ready to be drawn: `report.json`."""
+"""Figures and call details of a run, ready to be drawn: `report.json`."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from chaos.history.tables import OK, OpRow
 from chaos.run import ChaosRun
 
 POINTS = 3000
-"""Of single calls that the page draws."""
+"""Most single calls that the page draws as points."""
 BOXES = 2500
-"""Of calls in the timeline: the first ones, and those that did not end well."""
+"""Successful calls in the timeline, the first ones; calls that did not end well are all there."""
 LOG_LINES = 400
 _S = 1e9
 
@@ -71,7 +71,7 @@ def _verdicts(judgement: Judgement, begun_ns: int) -> list[dict[str, Any]]:
 
 
 def _proofs(judgement: Judgement, history: History, begun_ns: int) -> dict[str, str]:
-    """Of each call that an anomaly names: what it was."""
+    """Describe each call that an anomaly names."""
     named = {op for verdict in judgement.verdicts for anomaly in verdict.anomalies for op in anomaly.ops}
     sends: dict[int, list[str]] = defaultdict(list)
     for send in history.sends:
@@ -115,7 +115,7 @@ def _totals(history: History) -> dict[str, int]:
 
 
 def _per_second(history: History, begun_ns: int) -> list[dict[str, Any]]:
-    """Events by what became of them, and how long acknowledgements took."""
+    """Count events by outcome and compute quantiles of the time to acknowledgement, for each second."""
     ops = {op.op_id: op for op in history.ops}
     counts: dict[int, dict[str, int]] = defaultdict(lambda: {"ok": 0, "fail": 0, "info": 0, "read": 0})
     took: dict[int, list[float]] = defaultdict(list)
@@ -141,7 +141,7 @@ def _per_second(history: History, begun_ns: int) -> list[dict[str, Any]]:
 
 
 def _points(history: History, begun_ns: int) -> list[list[Any]]:
-    """[end in s, took ms, outcome, what] of calls, evenly thinned out."""
+    """Sample calls evenly, as [end in s, duration in ms, outcome, call]."""
     calls = [op for op in history.ops if op.t_end_ns is not None and op.f not in ("poll", "drain")]
     step = max(1, len(calls) // POINTS)
     kept = [op for place, op in enumerate(calls) if place % step == 0 or op.type != OK][: 2 * POINTS]
@@ -151,7 +151,7 @@ def _points(history: History, begun_ns: int) -> list[list[Any]]:
 
 
 def _timeline(history: History, begun_ns: int) -> dict[str, list[list[Any]]]:
-    """By process: [begin, end, outcome, what was said of it]."""
+    """Collect the calls of each process, as [begin, end, outcome, description]."""
     rows: dict[str, list[list[Any]]] = defaultdict(list)
     kept = 0
     for op in history.ops:

@@ -1,4 +1,4 @@
-"""Which workloads there are, and who is at work in each."""
+"""Catalogue of workloads, with the clients of each."""
 
 from __future__ import annotations
 
@@ -18,27 +18,29 @@ from chaos.workloads.transactions import TransactionWriter, Worker
 from chaos.workloads.world import LogName, World
 
 STOP_WITHIN_S = 60.0
-"""From `over` to the end of every client: a patient producer waits 20 s for the last confirmations."""
+"""Bound from `over` to the end of every client: a patient producer waits 20 s for its last acknowledgements."""
 
 
 OPERATORS = 3
 
 LONG_S = 120.0
-"""A run of so long has no excuse for what did not happen in it."""
+"""Shortest run in which all hopes of a workload must come true."""
 
 
 class ClientTask(Protocol):
-    """Somebody at work until the world is over."""
+    """A client that works until the run is over."""
 
     def run(self) -> Coroutine[Any, Any, None]: ...
 
 
 @dataclass(frozen=True)
 class Workload:
-    """`needed`: the checkers that must have something to judge, beside those that always must. `logs`: how many.
-    `hopes`: what must have happened in a run that is long enough for it (`chaos/history/moments.py`).
-    `is_transactional`: some of its clients have transactional ids, so there are coordinators. `missing`: why it cannot
-    be here, or nothing; `needs_own_nodes`: why it needs nodes that the run has started, or nothing."""
+    """A workload: its clients, and the requirements for them and for their history.
+
+    `needed`: checkers that must have something to judge, in addition to those that always must. `logs`: count of logs.
+    `hopes`: moments that must occur in a long run (`chaos/history/moments.py`). `is_transactional`: some clients have
+    transactional ids, so there are coordinators. `missing`: says why the workload cannot run here, or "".
+    `needs_own_nodes`: why it needs nodes that the run has started, or ""."""
 
     title: str
     cast: Callable[[World], Sequence[ClientTask]]
@@ -60,7 +62,7 @@ def _produce_and_drain(world: World) -> list[ClientTask]:
 
 
 def _idempotent_with_retries(world: World) -> list[ClientTask]:
-    """Two producers in each partition, so that they are each other's neighbours."""
+    """Return the clients of W2: two producers in each partition, whose batches alternate, and readers."""
     producers = [
         BatchProducer(world, world.log, f"b{number}", number % world.log.partitions, 1000 + number)
         for number in range(2 * world.log.partitions)
@@ -103,7 +105,7 @@ def _readers(world: World) -> list[ClientTask]:
 
 
 def _operators(world: World) -> list[ClientTask]:
-    """At the first nodes: of more, the ends of calls lie so close together that they say less of each other."""
+    """Return operators at the first few nodes; with more, calls overlap so much that the checker can prove less."""
     count = min(OPERATORS, len(world.servers["consumers"]))
     return [Operator(world, world.log, node, node) for node in range(1, count + 1)]
 
@@ -146,7 +148,7 @@ WORKLOADS: Final[dict[str, Workload]] = {
 
 
 async def play(workload: Workload, world: World, until: Awaitable[None]) -> None:
-    """All clients at work until `until` ends; then each comes to its end, within bounds."""
+    """Run all clients until `until` ends; then each ends, within bounds."""
     cast = workload.cast(world)
     readers = [asyncio.ensure_future(one.run()) for one in cast if isinstance(one, TailReader)]
     others = [asyncio.ensure_future(one.run()) for one in cast if not isinstance(one, TailReader)]
@@ -162,7 +164,7 @@ async def play(workload: Workload, world: World, until: Awaitable[None]) -> None
 
 
 async def _end(tasks: list[asyncio.Task[None]], within_s: float) -> set[asyncio.Task[None]]:
-    """Those that came to their end by themselves."""
+    """Wait for clients and cancel late ones; return those that ended by themselves."""
     done, late = await asyncio.wait(tasks, timeout=within_s) if tasks else (set(), set())
     for task in late:
         task.cancel()

@@ -1,8 +1,8 @@
-"""W3: members of a consumer group that come, work, commit, leave, and are thrown away while they are at it.
+"""Workload W3: members of a consumer group that join, work, commit, leave and crash.
 
-A member that crashes is not gone: it stands still for longer than a claim outlives its reader, with its links or
-without them, and then commits what it had in its hands, as if it had not heard yet that its claim is over. That must be
-refused, if another member has the partition by then.
+A member that crashes is not gone. It pauses for longer than a claim outlives its reader, with or without its links.
+Then it commits the events that it had, as if it did not know that its claim is over. The cluster must refuse that if
+another member has the partition by then.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from holdfast.client import AdminClient, AdminError, ConsumerClient, ConsumerOpt
 from holdfast.client.events import ReceivedEvent
 
 STAYS_S = (3.0, 10.0)
-"""A member leaves in peace after a time drawn from here, and its successor comes."""
+"""Range of the time after which a member leaves in peace and its successor joins."""
 STANDS_STILL_S = 6.5
-"""A claim outlives its reader by 5 s."""
+"""Pause of a crashed member, longer than the 5 s by which a claim outlives its reader."""
 KEEPS_LINKS_SHARE = 0.3
-"""Of those who stand still. The others' successors have the partition when they wake up."""
+"""Share of paused members that keep their links; another member takes the partitions of the rest meanwhile."""
 COMMIT_ENDS_S = 20.0
 AT_ONCE = 50
-"""Events between two commits, at most."""
+"""Most events between two commits."""
 NOT_OWNER = "not-owner"
 
 
@@ -60,7 +60,7 @@ class ConsumerMember:
             while not self._world.over.is_set() and loop.time() < leaves_s:
                 events, claim = await self._receive(consumer, member, notes)
                 if events and not claim:
-                    return  # under which claim they came is not known any more: somebody begins before them again
+                    return  # their claim is not known any more; its next owner gets them again
                 if self._crash.is_set() and events:
                     crashed = True
                     await self._stand_still(consumer, member, events[-1], claim)
@@ -113,7 +113,7 @@ class ConsumerMember:
         self._standing_still.add(asyncio.ensure_future(wake_up()))
 
     async def _commit(self, consumer: ConsumerClient, member: str, event: ReceivedEvent, claim: int) -> None:
-        """By the claim under which the event came; once the consumer has another one, that is not ours to tell."""
+        """Commit an event under the claim under which it came; skip it if the consumer has another claim by now."""
         if consumer.assignment.get(event.partition) == claim:
             await self._record_commit(consumer.commit(event), member, event, claim)
 

@@ -1,4 +1,4 @@
-"""Who changes a log's configuration and looks at it, each at a node of its own: one that was deposed is asked, too."""
+"""Operators that change and read a log's configuration, each at a node of its own, even if it was deposed."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from holdfast.client import AdminClient
 ASK_S = 5.0
 ASK_EVERY_S = 0.4
 WRITES = 0.3
-"""Of its calls."""
+"""Share of writes among an operator's calls."""
 NEVER_REACHED_BYTES = 10**12
-"""The retention that is written is this and a number of its own: nothing is deleted for it."""
+"""Least retention that operators write: far above the size of the log, so nothing is deleted."""
 
 
 class Operator:
-    """`number`: no two of a run have the same."""
+    """An operator at one node. `number`: unique in a run, so that no two operators write the same value."""
 
     def __init__(self, world: World, log: LogName, node: int, number: int) -> None:
         self._world, self._log, self._name = world, log, f"operator-{node}"
@@ -43,7 +43,7 @@ class Operator:
             await admin.alter_log(self._log.name, retention_bytes=value)
             outcome = OK
         except CLIENT_ERRORS as error:
-            why = error  # that it was not done is not proven by any of them
+            why = error  # none of them proves that nothing was changed
         except asyncio.CancelledError as error:
             why = error
             raise

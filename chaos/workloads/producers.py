@@ -1,5 +1,7 @@
-"""Idempotent producers: W1's, which send event by event and wait long, and W2's, which are impatient, send the same
-batch again, and are replaced by a successor of a greater epoch while they may still be at it."""
+"""Idempotent producers of W1 and W2.
+
+W1's send event by event and wait long. W2's have a short timeout, send the same batch again, and are replaced by a
+successor of a higher epoch while they may still be active."""
 
 from __future__ import annotations
 
@@ -25,14 +27,14 @@ TICK_S = 0.02
 PATIENT_S = 20.0
 IMPATIENT_S = 1.5
 GIVE_UP_S = 15.0
-"""An impatient producer sends one batch again for so long; its calls end far sooner."""
+"""Time for which an impatient producer sends one batch again; its calls have a shorter timeout."""
 BATCH = 10
 ZOMBIES = 0.5
-"""Of the crashed clients: those that are not dead, and go on beside their successor until they are fenced."""
+"""Share of crashed clients that are not dead: they go on beside their successor until they are fenced."""
 
 
 class EventProducer:
-    """W1: one partition, or the partitions of its keys; event by event, hundreds under way."""
+    """A producer of W1: sends event by event, hundreds under way, to one partition or to those of its keys."""
 
     def __init__(self, world: World, log: LogName, name: str, partition: int) -> None:
         self._world, self._log, self._name, self._partition = world, log, name, partition
@@ -46,7 +48,7 @@ class EventProducer:
             try:
                 await self._live(f"{self._name}.{life}")
             except CLIENT_ERRORS:
-                await self._world.pause(0.1)  # the calls have been told; a successor begins
+                await self._world.pause(0.1)  # the calls are recorded; a successor begins
 
     async def _live(self, identity: str) -> None:
         self._crash.clear()
@@ -98,7 +100,7 @@ class EventProducer:
 
 
 class BatchProducer:
-    """W2: one partition, batch by batch, the same again until it is stored or given up."""
+    """A producer of W2: sends batch by batch to one partition, each again until it is stored or given up."""
 
     def __init__(self, world: World, log: LogName, name: str, partition: int, group_id: int) -> None:
         self._world, self._log, self._name, self._partition = world, log, name, partition
@@ -123,7 +125,7 @@ class BatchProducer:
         await asyncio.gather(*self._zombies, return_exceptions=True)
 
     async def _live(self, epoch: int) -> None:
-        """Until it is over, or until this client is beyond use."""
+        """Send batches until the run is over or this client fails for good."""
         place = str(self._partition)
         options = ProducerOptions(
             idempotent=True,
@@ -147,14 +149,14 @@ class BatchProducer:
             await producer.abandon()
 
     async def _until_stored(self, producer: ProducerClient, batch: EventBatch, values: list[str], epoch: int) -> None:
-        """Raises what ends this client."""
+        """Send a batch until it is stored. Raises an error that ends this client."""
         deadline_s = asyncio.get_running_loop().time() + GIVE_UP_S
         while not await self._attempt(producer, batch, values, epoch):
             if asyncio.get_running_loop().time() > deadline_s:
                 raise TimeoutError("the batch was given up")
 
     async def _attempt(self, producer: ProducerClient, batch: EventBatch, values: list[str], epoch: int) -> bool:
-        """Whether it is stored. A failure after which the same batch may come again is no failure of the client."""
+        """Send a batch once; return False if it failed and the client may send it again."""
         recorder = self._world.recorder
         call = recorder.begin(f"{self._name}.{epoch}", "produce", within_s=2 * IMPATIENT_S)
         try:
@@ -184,4 +186,4 @@ class BatchProducer:
 
 
 AGAIN = frozenset({"UndeliveredError", "TimeoutExpiredError", "ConnectionLostError", "UnreachableError"})
-"""After these the same batch is given again; after anything else the client is done."""
+"""Errors after which the client sends the same batch again; any other error ends the client."""

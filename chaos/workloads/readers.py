@@ -1,4 +1,4 @@
-"""Who reads along: consumers at the tail, who go on after failures; who asks how far the log reaches; and the drain."""
+"""Readers of a run: consumers at the tail that go on after failures, clients that ask for the log's end, the drain."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ ASK_S = 3.0
 ASK_EVERY_S = 0.25
 DRAIN_S = 120.0
 SILENT_S = 15.0
-"""At the end a reader waits for so long for what it lacks. It may have to find its way again; more is stuck."""
+"""Time that a reader waits at the end for missing events. It may have to reconnect; a longer silence is a failure."""
 AFRESH = 0.25
-"""Of a reader's sessions after a failure: those that begin at the beginning again, not where the last one ended."""
+"""Share of a reader's sessions that start at the begin of the log, not where the last one ended."""
 
 
 class Notes:
-    """What one reader was given in one session, as rows."""
+    """Recorder of the events that one reader gets in one session."""
 
     def __init__(self, recorder: Recorder, log: LogName, reader: str, session: int, isolation: str = COMMITTED) -> None:
         self._recorder, self._log, self._reader, self._session = recorder, log, reader, session
@@ -46,7 +46,7 @@ class Notes:
         self, op_id: int, events: Sequence[ReceivedEvent], *, node: int | None = None, group: str | None = None,
         generation: int | None = None,
     ) -> list[str]:  # fmt: skip
-        """The names of the values."""
+        """Record events; return the names of their values."""
         values = [read_value(event.body) for event in events]
         self._recorder.history.reads += [
             ReadRow(
@@ -59,13 +59,13 @@ class Notes:
 
 
 class TailReader:
-    """All partitions, for as long as the run lasts, and then to where the log ends, within a bound."""
+    """A reader of all partitions at the tail, until the run is over; then it reads to the log's end, within a bound."""
 
     def __init__(self, world: World, log: LogName, name: str, isolation: str = COMMITTED) -> None:
         self._world, self._log, self._name, self._isolation = world, log, name, isolation
         self._crash = world.can_crash()
         self._positions: dict[str, str] = {}
-        self._goals: dict[int, int] = {}  # by partition, as histories call it
+        self._goals: dict[int, int] = {}  # by partition, as numbered in histories
         self._heard_s = 0.0
 
     async def run(self) -> None:
@@ -100,7 +100,7 @@ class TailReader:
             await consumer.close()
 
     def _has_ended(self) -> bool:
-        """Nobody writes any more, and it has all that was acknowledged with a place, or nothing came for too long."""
+        """Tell whether writers have ended, and the reader has all acknowledged events or got none for too long."""
         if not self._world.quiet.is_set():
             return False
         if not self._goals:
@@ -130,7 +130,7 @@ class TailReader:
 
 
 class Watcher:
-    """Asks one node, and no other, how far the log reaches: one that was deposed without knowing it is asked, too."""
+    """A client that asks only one node for the end of the log, even if it was deposed and does not know yet."""
 
     def __init__(self, world: World, log: LogName, node: int) -> None:
         self._world, self._log, self._name = world, log, f"watcher-{node}"
@@ -167,7 +167,7 @@ def _watermark(op_id: int, process: str, log: LogName, info: PartitionInfo) -> W
 
 
 async def drain(recorder: Recorder, log: LogName, node: int, server: str, security: Security) -> None:
-    """Everything from the beginning, through one node, to what its end was; nobody writes any more."""
+    """Read the whole log through one node, once all writers have ended."""
     options = ConsumerOptions(until_end=True, network=NetworkOptions(follow_redirects=False, security=security))
     reader = f"drain-{log.name}-node-{node}"
     notes = Notes(recorder, log, reader, 0)

@@ -1,10 +1,11 @@
-"""W5: a query of Spark reads one log and writes another, each event once, while nodes and its own driver fail.
+"""Workload W5: a query of Spark reads one log and writes another, each event once, while nodes and its driver fail.
 
-The driver is killed with all that it started, and another one goes on from the checkpoint. What became of its batches
-is not told by the query while it runs: the checkpoint says it when all is over. In histories a batch is a transaction:
-what Spark knows to be committed is there as a whole, what nobody knows is there as a whole or not at all, and nothing
-is there twice. When each was asked for is not known either; so it is said to have been under way all the time, which
-claims less.
+The run kills the driver with all its processes, and another driver goes on from the checkpoint. The query does not
+report its batches while it runs; the checkpoint tells their outcome at the end.
+
+In histories a batch is a transaction. A batch that Spark knows to be committed must be there as a whole, one of unknown
+outcome as a whole or not at all, and no event may be there twice. The times of batches are unknown, too. So the history
+says that each was under way all the time, which claims less.
 """
 
 from __future__ import annotations
@@ -32,16 +33,16 @@ from holdfast.client import ConsumerClient, ConsumerOptions, Start
 ROOT = Path(__file__).resolve().parents[2]
 GROUP = "spark"
 FINISHES_WITHIN_S = 480.0
-"""From `over` to the end of the last driver: Java may have to be started once more, on a busy machine."""
+"""Bound from `over` to the end of the last driver: Java may have to start once more on a busy machine."""
 ENDS_WITHIN_S = FINISHES_WITHIN_S + DRAIN_S
 LOOKS_EVERY_S = 0.1
 AMID_S = 3.0
-"""From when a driver that is to be killed has begun a batch, at most. One that does nothing would not notice."""
+"""Longest time from the begin of a batch to the kill of its driver; an idle driver would not notice a kill."""
 OF_A_BATCH = 500
 
 
 def missing() -> str:
-    """Why there can be no Spark here; empty where there can."""
+    """Say why Spark cannot run here; "" if it can."""
     lacking = [name for name in ("pyspark", "pandas") if find_spec(name) is None]
     if lacking:
         return f"there is no {', '.join(lacking)}: pip install 'holdfast[spark]'"
@@ -61,7 +62,7 @@ class SparkQuery:
         self._directory.mkdir(parents=True)
         try:
             while not await self._live():
-                pass  # it was killed, or failed: another one goes on
+                pass  # it was killed or failed; another driver goes on
         finally:
             self._kill()
         await self._tell()
@@ -84,7 +85,7 @@ class SparkQuery:
             )  # fmt: skip
 
     async def _live(self) -> bool:
-        """One driver: whether it was the last one. It is if it has written all there is; or there is no more time."""
+        """Run one driver; return True if it has written everything or time is over, so that no other one is needed."""
         self._process, begun_s = self._started(), time.time()
         while self._process.poll() is None:
             if self._world.over.is_set() and not (self._directory / FINISH).exists():
@@ -103,7 +104,7 @@ class SparkQuery:
         return self._process.returncode == 0
 
     def _kill(self) -> None:
-        """kill -9, with Java and the workers of Python."""
+        """Kill the driver with SIGKILL, with Java and the Python workers."""
         process, self._process = self._process, None
         if process is not None:
             if process.poll() is None:
@@ -118,7 +119,7 @@ class SparkQuery:
             self._tell_batch(batch, values)
 
     async def _values(self) -> dict[tuple[str, int], str]:
-        """What the source holds, by partition and offset; nobody writes to it any more."""
+        """Read all values of the source, by partition and offset, once all writers have ended."""
         found: dict[tuple[str, int], str] = {}
         options = ConsumerOptions(until_end=True)
         servers = self._world.servers["consumers"]

@@ -1,7 +1,7 @@
-"""What a query of Spark says of its batches in its checkpoint, and what W5 makes of an event.
+"""Batches of a query of Spark, read from its checkpoint, and the output that W5 makes of an event.
 
-A batch is planned (`offsets/N`, how far it reads each partition) before anything of it is written, and known to be
-committed (`commits/N`) after the sink has said so. In between nobody knows: that is Spark's word, and ours.
+Spark plans a batch (`offsets/N`: how far it reads each partition) before it writes any of it. It notes the batch as
+committed (`commits/N`) after the sink has said so. In between the outcome is unknown, to Spark and to us.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ CHECKPOINT, FINISH = "checkpoint", "finish"
 
 
 class Batch(NamedTuple):
-    """`begin`, `end`: by partition, the first offset that it reads, and the first that it does not."""
+    """One batch. `begin`, `end`: by partition, the first offset that it reads, and the first after it."""
 
     number: int
     begin: dict[str, int]
@@ -29,7 +29,7 @@ class Batch(NamedTuple):
 
 
 def batches(checkpoint: Path) -> Iterator[Batch]:
-    """All that were planned, in their order."""
+    """Yield the planned batches in order."""
     begin: dict[str, int] = {}
     for path in sorted(_numbered(checkpoint / "offsets"), key=lambda path: int(path.name)):
         end: dict[str, int] = json.loads(path.read_text(encoding="utf-8").splitlines()[-1])
@@ -38,8 +38,9 @@ def batches(checkpoint: Path) -> Iterator[Batch]:
 
 
 def is_in_a_batch(checkpoint: Path, since_s: float) -> bool:
-    """Whether a query that was started then has planned a batch, and not yet said that it is committed. Not its first
-    one: half of that is Java and Python that start."""
+    """Tell whether a query that started at `since_s` has a batch under way, other than its first one.
+
+    Half of the first batch is the start of Java and Python."""
     planned = {path.name: path.stat().st_mtime for path in _numbered(checkpoint / "offsets")}
     committed = {path.name: path.stat().st_mtime for path in _numbered(checkpoint / "commits")}
     under_way = [planned[name] for name in planned.keys() - committed.keys()]
@@ -47,15 +48,15 @@ def is_in_a_batch(checkpoint: Path, since_s: float) -> bool:
 
 
 def _numbered(directory: Path) -> list[Path]:
-    """Spark has files of its own beside them."""
+    """List the files that are named by a number; Spark has other files beside them."""
     return [path for path in directory.iterdir() if path.name.isdecimal()] if directory.exists() else []
 
 
 def made_of(name: str, msg_id: str) -> str:
-    """The value that the query of this name makes of a value: always the same, so that a second one is seen."""
+    """Return the value that a query makes of a value: always the same, so that checkers see duplicates."""
     return f"{name}.{msg_id}"
 
 
 def place_of(msg_id: str, partitions: int) -> int:
-    """The partition for it."""
+    """Return the partition of a value."""
     return crc32c(msg_id.encode()) % partitions

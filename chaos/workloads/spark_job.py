@@ -1,10 +1,10 @@
-"""W5's job, a program of its own: a query of Spark that makes one event in a log of each event in another.
+"""Program of W5: a query of Spark that writes one event to a log for each event of another.
 
     python -m chaos.workloads.spark_job '{"read_from": "host:port,...", "write_to": ..., "source": ..., "target": ...,
                                           "partitions": 2, "told": 100, "name": ..., "directory": ..., "most": 200}'
 
-It runs until there is a file `finish` in the directory; then it writes what there is, and ends. Its checkpoint is
-there, too. `told`: as which number histories know the first partition of the target.
+It runs until the directory has a file `finish`; then it processes everything that is left, and ends. Its checkpoint is
+there, too. `told`: the number of the target's first partition in histories.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ SETTINGS = {
     "spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.streaming.pollingDelay": "100ms", "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
 }  # fmt: skip
-"""Of batches of some hundred rows: Java that is compiled for them would not pay."""
+"""Settings for batches of some hundred rows, for which compiling Java code does not pay."""
 
 
 def maker(name: str, partitions: int, told: int) -> Callable[[Iterable[Any]], Iterator[Any]]:
-    """What tasks do to the events that they are given."""
+    """Make the function that tasks apply to their events."""
 
     def make(batches: Iterable[Any]) -> Iterator[Any]:
         import pyarrow as pa
@@ -65,7 +65,7 @@ def main(job: dict[str, Any]) -> None:
     writer = writer.options(servers=job["write_to"], log=job["target"], checkpointLocation=str(directory / CHECKPOINT))
     query = writer.start()
     while not (directory / FINISH).exists():
-        query.awaitTermination(LOOKS_EVERY_S)  # raises what has ended the query
+        query.awaitTermination(LOOKS_EVERY_S)  # raises the error that ended the query
     query.processAllAvailable()
     query.stop()
     spark.stop()

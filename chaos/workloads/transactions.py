@@ -1,8 +1,8 @@
-"""W4: transactions over partitions, and workers that take events of one log, make others of them in a second log, and
-move their group's position with the commit.
+"""Workload W4: transactions over partitions, and workers that read one log and write another in transactions.
 
-Some transactions are rolled back on purpose. A worker that did so begins anew, so that what it had taken has to come
-again from where the group stands. A worker that crashes stands still between the position and the commit.
+A worker commits its group's position with its events. Some transactions are rolled back on purpose. A worker that did
+so starts again, so it must get its inputs again from the group's position. A worker that crashes pauses between the
+position and the commit.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from holdfast.client import ConsumerClient, ConsumerOptions, ProducerClient, Pro
 from holdfast.client.events import ReceivedEvent
 
 TIMEOUT_S = 8.0
-"""Of a transaction: one whose client is gone stands in the way of committed readers for so long."""
+"""Timeout of a transaction; one whose client is gone blocks committed readers for so long."""
 CALL_S = 40.0
-"""A commit whose answer got lost is asked about again, through whichever node answers, for as long as it may."""
+"""Bound for a call; a client asks for the outcome of a commit whose answer got lost until a node answers."""
 ROLLED_BACK = 0.15
-"""Of the transactions, on purpose."""
+"""Share of transactions that are rolled back on purpose."""
 AT_ONCE = 20
 
 
 class _Teller:
-    """One transaction at a time, and its story."""
+    """Recorder of one client's transactions, one at a time."""
 
     def __init__(self, world: World, log: LogName, name: str) -> None:
         self.world, self.log, self.name = world, log, name
@@ -66,7 +66,9 @@ class _Teller:
             recorder.end(call, outcome, why)
 
     async def decide(self, transaction: client.Transaction, decision: str) -> None:
-        """Raises what the client raised. What was never asked to be committed does not count, whatever is answered."""
+        """Commit or abort a transaction and record the outcome. Raises the client's errors.
+
+        An abort counts as done whatever the answer, since no commit was asked for."""
         recorder = self.world.recorder
         call = recorder.begin(self.name, f"txn-{decision}", within_s=CALL_S)
         outcome: str = OK if decision == "abort" else INFO
@@ -86,7 +88,7 @@ class _Teller:
             )
 
     def given_up(self, why: BaseException) -> None:
-        """It failed before anybody asked for its commit."""
+        """Record a transaction that failed before its commit was asked for."""
         call = self.world.recorder.begin(self.name, "txn-abort", within_s=CALL_S)
         self.world.recorder.end(call, OK, why)
         self.world.recorder.history.transactions.append(
@@ -94,7 +96,7 @@ class _Teller:
         )
 
     async def whole(self, transaction: client.Transaction, work: Coroutine[Any, Any, None], decision: str) -> None:
-        """Begin, do the work, end it as decided."""
+        """Begin a transaction, do the work, and end it as decided."""
         call = self.world.recorder.begin(self.name, "txn-begin", within_s=CALL_S)
         try:
             await transaction.begin()
@@ -114,7 +116,7 @@ class _Teller:
 
 
 class TransactionWriter:
-    """Some events in each partition of a log under one transaction, over and over."""
+    """A client that writes some events to each partition of a log in one transaction, again and again."""
 
     def __init__(self, world: World, log: LogName, name: str) -> None:
         self._world, self._log, self._name = world, log, name
@@ -155,11 +157,11 @@ class TransactionWriter:
         try:
             await teller.whole(transaction, work(), decision)
         except client.TransactionRolledBackError:
-            return  # nothing of it counts; the next one
+            return  # rolled back; the next one follows
 
 
 class Worker:
-    """Takes from `source` as a member of a group, and makes one event in `target` of each."""
+    """A client that reads `source` as a member of a group and writes one event to `target` for each."""
 
     def __init__(self, world: World, source: LogName, target: LogName, group: str, name: str) -> None:
         self._world, self._source, self._target, self._group, self._name = world, source, target, group, name
@@ -194,7 +196,7 @@ class Worker:
             while not self._world.over.is_set() and not self._crash.is_set():
                 events, claim = await self._receive(consumer, member, notes)
                 if events and not await self._one(producer, consumer, teller, events, claim):
-                    return  # what was rolled back comes again to a consumer that begins anew
+                    return  # a new consumer gets the rolled-back inputs again
         finally:
             await producer.abandon()
             await consumer.close()
@@ -219,7 +221,7 @@ class Worker:
         self, producer: ProducerClient, consumer: ConsumerClient, teller: _Teller, events: Sequence[ReceivedEvent],
         claim: int,
     ) -> bool:  # fmt: skip
-        """Whether it was committed."""
+        """Play one transaction; return True if it was to be committed."""
         transaction, history = producer.transaction(), self._world.recorder.history
         place = self._source.told(events[0].partition)
         outputs = [(event, read_value(event.body).msg_id, teller.next_value()) for event in events]
@@ -234,7 +236,7 @@ class Worker:
                 if values:
                     await teller.send(transaction, partition, values)
             await transaction.commit_offsets(consumer)
-            if self._crash.is_set():  # another member may take over meanwhile; then this must not be committed
+            if self._crash.is_set():  # if another member takes over meanwhile, this must not be committed
                 consumer.pause()
                 await asyncio.sleep(STANDS_STILL_S)
 

@@ -1,4 +1,4 @@
-"""What a workload is given, and how it ends."""
+"""Context of a workload: the cluster's addresses, the recorder, and the signals for its end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from chaos.history.recorder import Recorder
 from holdfast.client import HoldfastError, NetworkOptions, RejectedError, Security, TransactionRolledBackError
 
 PARTITIONS_OF_A_LOG = 100
-"""In histories the partitions of the second log of a run begin at this number, so that one column tells them apart."""
+"""Distance of two logs' partitions in histories, so that one column tells the partitions of all logs apart."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class LogName:
     number: int = 0
 
     def told(self, partition: str | int | None) -> int:
-        """As histories call a partition of it."""
+        """Return the number of one of its partitions in histories."""
         return self.number * PARTITIONS_OF_A_LOG + int(partition or 0)
 
     @property
@@ -34,9 +34,11 @@ class LogName:
 
 @dataclass
 class World:
-    """`servers`: by class of clients; `security`: as whom they come there. `per_second`: events of a producer. `over`:
-    nothing new is begun any more. `quiet`: whoever writes has come to an end, so readers at the tail may find theirs.
-    `directory`: of the run."""
+    """Everything that a workload needs from its run.
+
+    `servers`: addresses by class of clients; `security`: their login. `per_second`: events of a producer. `over`: no
+    client begins anything new. `quiet`: all writers have ended, so readers at the tail may end, too. `directory`: the
+    run's."""
 
     servers: Mapping[str, Sequence[str]]
     logs: list[LogName]
@@ -46,15 +48,15 @@ class World:
     directory: Path = Path()
     over: asyncio.Event = field(default_factory=asyncio.Event)
     quiet: asyncio.Event = field(default_factory=asyncio.Event)
-    crashes: list[asyncio.Event] = field(default_factory=list)  # one for each client that can be thrown away
+    crashes: list[asyncio.Event] = field(default_factory=list)  # one for each client that can crash
     transactional_ids: list[str] = field(default_factory=list)
     security: Security = field(default_factory=Security)
-    keys: int = 0  # each producer of W1 has so many, and gives its events one of them; 0: it names its partition
-    prefix: str = ""  # of names that a cluster has once, and that others may have, too
+    keys: int = 0  # keys of each producer of W1; 0: it names its partition
+    prefix: str = ""  # prefix of names that are unique in a cluster which others use, too
 
     @property
     def network(self) -> NetworkOptions:
-        """How every client of the workload reaches the cluster."""
+        """Network options of every client of the workload."""
         return NetworkOptions(security=self.security)
 
     @property
@@ -62,13 +64,13 @@ class World:
         return self.logs[0]
 
     def can_crash(self) -> asyncio.Event:
-        """Of one client: set when it is to be thrown away; it clears it."""
+        """Make an event for one client; it is set when the client is to crash, and the client clears it."""
         crash = asyncio.Event()
         self.crashes.append(crash)
         return crash
 
     async def pause(self, seconds: float) -> None:
-        """Or until it is over."""
+        """Wait for `seconds`, or until the run is over."""
         try:
             async with asyncio.timeout(seconds):
                 await self.over.wait()
@@ -77,7 +79,7 @@ class World:
 
 
 def outcome_of(error: BaseException) -> str:
-    """`fail` only where the answer proves that nothing was stored."""
+    """Return `fail` if the error proves that nothing was stored, else `info`."""
     return "fail" if isinstance(error, RejectedError | TransactionRolledBackError) else "info"
 
 

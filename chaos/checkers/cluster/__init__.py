@@ -1,2 +1,2 @@
-"""Promises about the cluster itself, not about single events: how it is found, what it says of itself, and what the
-failure of one node costs the others."""
+"""Checkers of promises about the cluster itself: discovery, the state that it reports, and the cost of a failed node to
+the others."""

@@ -1,4 +1,4 @@
-"""REG, ZK: nodes that find each other in ZooKeeper: each is registered once, and clients notice nothing of it."""
+"""Checkers REG and ZK: each node is registered in ZooKeeper once, and clients do not notice ZooKeeper's faults."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from chaos.checkers.view import View
 from chaos.history.tables import OK, OpRow, RegistrationRow
 
 NOTICED_S = 2.0
-"""A wait that is shorter may be the machine's."""
+"""Waits below this do not count: the machine may cause them."""
 TIMES_THE_PEACE = 2.0
-"""The longest wait in peace, so many times, is what a run has without the fault."""
+"""Longest wait that is allowed, as a multiple of the longest wait in peace."""
 AFTER_S = 2.0
-"""What a fault of ZooKeeper does may show so long after it."""
+"""Time after a fault of ZooKeeper in which its effects may still show."""
 RECOVERY_S = 5.0
-"""After any other fault; calls of that time say nothing of ZooKeeper."""
+"""Time after any other fault whose calls do not count, since they tell nothing about ZooKeeper."""
 
 REPLACING = ("F9 ", "F10 ", "F11 ", "F12 ")
-"""After these a node may come back with an empty disk, let in by an operator: with another data directory, once."""
+"""Faults after which an operator may let a node in with an empty disk: once, with another data directory."""
 
 _S = 1e9
 
@@ -31,7 +31,8 @@ _S = 1e9
 
 
 def registered_once(view: View) -> Iterator[Anomaly]:
-    """By one data directory, under one name, by a session that was not replaced before; and at the end all of them."""
+    """Check that one data directory registers each node, that no replaced session comes back, and that all are there
+    at the end."""
     may_be_replaced = any(fault.kind.startswith(REPLACING) for fault in view.history.faults)
     by_node: dict[int, list[RegistrationRow]] = defaultdict(list)
     by_look: dict[int, list[RegistrationRow]] = defaultdict(list)
@@ -78,7 +79,7 @@ def _of_one_node(node: int, rows: list[RegistrationRow], may_be_replaced: bool) 
 
 
 class Wait(NamedTuple):
-    """From a call to the next time that whom it was for gave anybody an answer."""
+    """Time from a call to the next answer that any caller got from the same partition or node."""
 
     whom: str
     t_inv_ns: int
@@ -89,7 +90,7 @@ class Wait(NamedTuple):
 
 class Waits(NamedTuple):
     peace: list[Wait]
-    struck: list[Wait]  # while something was done to ZooKeeper, and to nobody else
+    struck: list[Wait]  # while only ZooKeeper had a fault
 
     @property
     def bound_s(self) -> float:
@@ -106,7 +107,7 @@ def _waits(view: View) -> Waits:
 
 
 def _find_waits(view: View) -> Waits:
-    """Of who sends to a partition, and of who asks one certain node."""
+    """Measure the waits of senders to a partition and of clients that ask one certain node."""
     calls: dict[str, list[tuple[OpRow, int | None]]] = defaultdict(list)
     for send in view.history.sends:
         if (op := view.call_of(send)) is not None:
@@ -129,7 +130,7 @@ def _find_waits(view: View) -> Waits:
 
 
 def _windows(view: View, last_ns: int) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-    """Those of ZooKeeper's faults, and those of all others, until nothing of them is felt."""
+    """Return the windows of ZooKeeper's faults and those of all others, each with the time of its effects."""
     struck: list[tuple[int, int]] = []
     others: list[tuple[int, int]] = []
     for fault in view.history.faults:
@@ -146,7 +147,7 @@ def _meets(from_ns: int, until_ns: int, windows: list[tuple[int, int]]) -> bool:
 
 
 def unnoticed(view: View) -> Iterator[Anomaly]:
-    """The longest wait of each, where it is longer than what peace has."""
+    """Find partitions and nodes whose longest wait during ZooKeeper's faults is beyond the bound."""
     waits = _waits(view)
     longest: dict[str, Wait] = {}
     for wait in waits.struck:

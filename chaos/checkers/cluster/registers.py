@@ -1,13 +1,15 @@
-"""C22: what the cluster says of itself is one register each: as if every read and write had happened at one moment
-between its begin and its end.
+"""Checker C22: each setting that the cluster reports is a linearizable register.
 
-To find an order of any history is a search without a bound. Here every write has a value of its own, so that each read
-says which write it saw; then an order exists exactly if the *zones* of the values allow it (Gibbons and Korach, Testing
-Shared Memories, 1997). A value's zone lies between the first end and the last begin of the calls that wrote or read it.
-Where the first end comes first, the value stood there for certain, all the while: two such zones cannot share a moment.
-Where it does not, the value can be put at any moment of its zone, but it needs one at which no other stood for certain.
+A register is linearizable if every read and write can have happened at one moment between its begin and its end. To
+find such an order for any history is an unbounded search. Here every write has a value of its own, so each read tells
+which write it saw. Then an order exists exactly if the *zones* of the values allow it (Gibbons and Korach, Testing
+Shared Memories, 1997).
 
-Of leaders the cluster tells what it has heard, which may be old: nobody promises more. But who is named has led.
+A value's zone lies between the first end and the last begin of the calls that wrote or read it. If the first end comes
+first, the register certainly held the value all that time; two such zones cannot share a moment. Otherwise the value
+can be put at any moment of its zone, but at that moment the register must not certainly hold another value.
+
+The cluster reports leaders as it last heard of them, and that may be old. But a node that it names must have led.
 """
 
 from __future__ import annotations
@@ -23,25 +25,25 @@ from chaos.checkers.view import View
 from chaos.history.tables import FAIL, INITIAL, LEADER_OF, OK, READ, WRITE, RegisterRow
 
 CLOCKS_S = 1.0
-"""When a node began to lead is told by the clock of its log."""
+"""Tolerance between clocks: the time at which a node began to lead is from the clock of its log."""
 
 _S = 1e9
 
 
 @dataclass
 class Zone:
-    """Of one value: the calls that wrote or read it."""
+    """The calls that wrote or read one value."""
 
     value: int
     calls: list[RegisterRow] = field(default_factory=list)
     first_end: float = math.inf
     last_begin: float = -math.inf
-    written_from: float = math.inf  # inf: nobody wrote it
+    written_from: float = math.inf  # inf: no call wrote it
 
     def add(self, call: RegisterRow) -> None:
         self.calls.append(call)
         self.last_begin = max(self.last_begin, call.t_inv_ns)
-        if call.type == OK and call.t_end_ns is not None:  # else it may have taken effect at any time since it began
+        if call.type == OK and call.t_end_ns is not None:  # else it may take effect at any later time
             self.first_end = min(self.first_end, call.t_end_ns)
         if call.f == WRITE:
             self.written_from = call.t_inv_ns
@@ -52,14 +54,14 @@ class Zone:
 
     @property
     def proof(self) -> tuple[int, ...]:
-        """Who had done with it first, and who came to it last."""
+        """Call that ended first and call that began last."""
         ended = [one for one in self.calls if one.t_end_ns == self.first_end]
         begun = [one for one in self.calls if one.t_inv_ns == self.last_begin]
         return tuple(dict.fromkeys(one.op_id for one in (*ended[:1], *begun[:1])))
 
 
 def zones_of(calls: Sequence[RegisterRow]) -> list[Zone]:
-    """The values that count: those that were written for certain, and those that were read."""
+    """Return the zones of the values that were certainly written, or were read."""
     found: dict[int, Zone] = {INITIAL: Zone(INITIAL, first_end=-math.inf, written_from=-math.inf)}
     read = {one.value for one in calls if one.f == READ and one.type == OK}
     for one in calls:
@@ -70,7 +72,7 @@ def zones_of(calls: Sequence[RegisterRow]) -> list[Zone]:
 
 
 def conflicts(zones: Sequence[Zone]) -> Iterator[tuple[str, tuple[Zone, ...]]]:
-    """What no order of the calls explains; nothing: there is one."""
+    """Find the zones that no order of the calls explains; if there are none, an order exists."""
     for zone in zones:
         if zone.written_from == math.inf:
             yield f"nobody wrote {zone.value}, and it was read", (zone,)

@@ -1,10 +1,10 @@
-"""P99: a node that is killed, or stands still, costs the clients of other nodes' partitions nothing.
+"""Checker P99: a node that is killed or paused does not slow clients of partitions that other nodes lead.
 
-What is compared: how long it took to be told what became of an event, for partitions that another node leads all the
-while, from when the node is down until it is made to come back; and for the same partitions in as much time before, or
-in what of it lies behind the fault before, and behind the partition's last change of leaders. A call counts as long as
-it took, whatever came of it: one that timed out was slow. Windows of a run are taken together: a p99 of few calls is
-the slowest call. A machine on which calls are slow in peace is busy with something else, and says nothing.
+The checker compares the latency of sends in two windows, for partitions that another node leads all the time. The first
+window is the fault: from when the node is down until it is told to come back. The second one is as much time before,
+cut at the end of the fault before and at the partition's last change of leaders. A call counts with its duration,
+whatever its outcome: a call that timed out was slow. The windows of a run are pooled, since a p99 of few calls is just
+the slowest call. If calls are slow in peace, the machine is busy with something else, and the checker judges nothing.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from chaos.history.tables import FaultRow, LeaderRow
 
 MOST_TIMES = 2.0
 LEAST_MOVE_MS = 25.0
-"""A move by less is the machine's: what else runs on its cores when a node ends."""
+"""A smaller rise does not count: other work of the machine when a node ends can cause it."""
 LEAST_CALLS = 300
-"""In the windows before, and in those of the faults: three calls above the p99."""
+"""Fewest calls in all windows before faults, and in all windows of faults: then three are above the p99."""
 LEAST_OF_EACH = 50
-"""Before a fault, and in it; else it is left out, for then others would speak for one half of it."""
+"""Fewest calls before and during a single fault; with fewer the fault is left out, to keep the halves comparable."""
 BUSY_MS = 50.0
-"""A p99 in peace from which on nothing is judged."""
+"""P99 in peace from which on the machine is too busy to judge."""
 
 SETTLED_S = 1.0
-"""After another fault's end, or a change of leaders."""
+"""Time after another fault's end, or a change of leaders, whose calls do not count."""
 
 _STOPS_ONE = re.compile(r"^F(1|1C|2|2C) (kill|pause) ")
 _NODE = re.compile(r"^node (\d+)$")
@@ -56,7 +56,7 @@ class CallTimes(NamedTuple):
 
 
 def stopped_node(fault: FaultRow) -> int | None:
-    """Which node alone it stops; None: it is no such fault."""
+    """Return the only node that a fault stops; None if it is no such fault."""
     found = _NODE.match(fault.target)
     return int(found[1]) if found and _STOPS_ONE.match(fault.kind) else None
 
@@ -93,7 +93,7 @@ def compared(view: View) -> CallTimes:
 
 
 def _calls(view: View) -> dict[int, list[tuple[int, int, int]]]:
-    """Of who sends: begin, end and number, by partition."""
+    """Collect begin, end and id of the calls that send, by partition."""
     found: dict[int, set[tuple[int, int, int]]] = defaultdict(set)
     last_ns = max((op.t_end_ns or op.t_inv_ns for op in view.history.ops), default=0)
     for send in view.history.sends:
@@ -111,7 +111,7 @@ def _leaders(view: View) -> dict[int, list[LeaderRow]]:
 
 
 def _leader(rows: list[LeaderRow] | tuple[()], begin_ns: int, end_ns: int) -> LeaderRow | None:
-    """Who leads all that time; None: nobody is known to."""
+    """Return the leader between two times; None if it changes or is not known."""
     first = bisect_right(rows, begin_ns, key=lambda row: row.t_ns)
     last = bisect_right(rows, end_ns, key=lambda row: row.t_ns)
     return rows[first - 1] if first and first == last else None
@@ -128,7 +128,7 @@ def _others_felt(view: View, fault: FaultRow, begin_ns: int, end_ns: int) -> boo
 
 
 def _settled_ns(view: View, fault: FaultRow) -> int:
-    """From when on nothing is felt of the faults before."""
+    """Return the time from which on the effects of earlier faults are over."""
     ended = [other.t_healed_ns for other in view.history.faults if other is not fault and other.t_healed_ns is not None]
     return max((at_ns for at_ns in ended if at_ns <= fault.t_injecting_ns), default=0) + _SETTLED_NS
 

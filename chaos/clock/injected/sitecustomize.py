@@ -1,4 +1,4 @@
-"""Imported by Python at its start: see `chaos/clock/__init__.py`."""
+"""Shift of `time.time_ns` that Python imports at its start: see `chaos/clock/__init__.py`."""
 
 from __future__ import annotations
 

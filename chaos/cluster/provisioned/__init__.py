@@ -1,13 +1,13 @@
-"""A cluster that Ansible has made, on hosts of its own, as something that a run can hurt.
+"""A cluster that Ansible has made on remote hosts, as the target of a run.
 
-Problem: whoever breaks things on hosts that are not his machine may lose them in the middle of it, and what is broken
-then stays so, on nodes that others use.
-Rules never broken:
- - who undoes a thing is on the host where it is done (`on_host`): when the connection ends, or is silent, or a bound is
-   reached, the node runs again, without anybody telling it to;
- - nothing is done before every host was reached, with the rights that are needed, and every node serves;
- - what the hosts are is Ansible's to say (`ansible-inventory`); what their nodes are, and where, the nodes' own
-   configuration says, as it lies there;
+A run can lose the connection to a host in the middle of a fault. Then the fault would stay, on nodes that others use.
+
+Rules:
+ - the program that undoes a fault is on the host of the fault (`on_host`). When the connection ends or is silent, or a
+   bound is reached, it lets the node run again without an order;
+ - no fault begins before every host was reached with the needed rights, and every node serves;
+ - Ansible tells the hosts (`ansible-inventory`); the nodes' own configuration on the hosts tells about the nodes;
  - nothing stays on a host: no file, no process.
-Rejected: Ansible for each fault. A play takes seconds; a pause of one second cannot be made of that.
+
+Rejected: a play of Ansible for each fault. A play takes seconds, too long for a pause of one second.
 """

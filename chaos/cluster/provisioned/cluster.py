@@ -1,4 +1,4 @@
-"""The cluster of an inventory, for the time of a run: its nodes ran before, and run afterwards."""
+"""The cluster of an inventory during a run; its nodes ran before the run, and run after it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ T = TypeVar("T")
 S = TypeVar("S")
 
 SAYS_WHO_LEADS = ("debug", "info")
-"""Levels of a node's log."""
+"""Levels at which a node's log tells when the node begins to lead."""
 CLOCK_LOOKS = 5
 DELETED_WITHIN_S = 60.0
 LOOK_AGAIN_S = 0.5
@@ -32,8 +32,10 @@ LOOK_AGAIN_S = 0.5
 
 @dataclass(frozen=True)
 class Provisioned:
-    """`warn`: hears what somebody has to see to after a run. `listener`: by whose name clients connect; nothing: the
-    first one of the nodes' configuration. `patience_s`: for the hosts to be reached, and the cluster to be whole."""
+    """Access to the cluster of an inventory.
+
+    `warn`: takes texts about things that a person must fix after a run. `listener`: the listener for clients; "": the
+    first one of the nodes' configuration. `patience_s`: time for the hosts to answer and the cluster to be whole."""
 
     hosts: Sequence[InventoryHost]
     warn: Callable[[str], None]
@@ -59,7 +61,7 @@ class ProvisionedCluster(ChaosCluster):
     # ---------------------------------------------------------------- before anything is done
 
     def start(self, *numbers: int) -> None:
-        """The first time: reaches every host, and refuses what cannot be a run. Raises CannotRun."""
+        """Start these nodes, or all; the first call also connects to every host. Raises CannotRun."""
         if not self._is_open:
             self._open()
             self._is_open = True
@@ -93,21 +95,21 @@ class ProvisionedCluster(ChaosCluster):
 
     @staticmethod
     def _wait(look: Callable[[], str], deadline_s: float) -> None:
-        """Until it finds nothing wrong."""
+        """Repeat a check until it finds nothing wrong. Raises CannotRun at the deadline."""
         while why := look():
             if time.monotonic() > deadline_s:
                 raise CannotRun(f"{why}: a run begins with a cluster that is whole")
             time.sleep(LOOK_AGAIN_S)
 
     def _not_ready(self) -> str:
-        """A node that is ready knows a leader of everything that it stores, and may lead itself."""
+        """Say which node is not ready. A ready node knows a leader of everything that it stores, and may lead."""
         for node in self.nodes.values():
             if why := node.unready():
                 return f"{self._host(node.id)}: node {node.id} is not ready: {why}"
         return ""
 
     def _apart(self) -> str:
-        """By every node's own word."""
+        """Say which node does not reach another one, as every node itself reports it."""
         for node in self.nodes.values():
             where = f"{self._host(node.id)}: node {node.id}"
             try:
@@ -122,7 +124,7 @@ class ProvisionedCluster(ChaosCluster):
         return self.nodes[node].connection.host.name
 
     def _node(self, connection: SshConnection, told: dict[str, Any]) -> tuple[str, RemoteNode]:
-        """And the name of its cluster."""
+        """Make a node from its host's report; return it after the name of its cluster."""
         host = connection.host.name
         try:
             config = tomllib.loads(told["config"])
@@ -148,7 +150,7 @@ class ProvisionedCluster(ChaosCluster):
         return name, node
 
     def _check_login(self) -> None:
-        """By every node, as whom we come, and whether they are all that there are."""
+        """Check that every node accepts our login, and that the inventory has all nodes of the cluster."""
         known: set[int] = set()
         for node in self.nodes.values():
             where = f"{self._host(node.id)}: node {node.id}, asked at {self.direct(node.id)},"
@@ -192,13 +194,13 @@ class ProvisionedCluster(ChaosCluster):
         return [self.nodes[number] for number in list(numbers) or self.nodes]
 
     def heal(self) -> None:
-        """Each node, whatever becomes of the others."""
+        """Heal each node, even if another one fails."""
         _each(RemoteNode.resume, self._some([]))
         _each(RemoteNode.look, self._some([]))
         self.start()
 
     def hand_over(self, node: int) -> None:
-        """Its agent knows it before, and again afterwards: by then it may be another one, on a new connection."""
+        """Move the leaderships of a node to others. Its agent is told before and after, as it may be a new one then."""
         self._drained(node)
         try:
             super().hand_over(node)
@@ -220,7 +222,7 @@ class ProvisionedCluster(ChaosCluster):
         super().create_log(log, partitions)
 
     def _delete_logs(self) -> None:
-        """Those that this run has made, and no other. Says which are left; nobody but the cluster would know."""
+        """Delete the logs that this run has made, and no others; warn about those that are left."""
         deadline_s = time.monotonic() + DELETED_WITHIN_S
         while self._made:
             log = self._made[-1]
@@ -259,21 +261,21 @@ class ProvisionedCluster(ChaosCluster):
 
 @dataclass(frozen=True)
 class FoundCluster:
-    """Of a cluster, at the first look. `no_links`: why the ways between its nodes cannot be harmed, or nothing."""
+    """Facts about a cluster at the first look. `no_links`: why its links cannot be broken; "" if they can."""
 
     nodes: int
     no_links: str
 
 
 def look(provisioned: Provisioned, directory: Path) -> FoundCluster:
-    """Whether there can be runs at all, and which. Nothing is done to it. Raises CannotRun."""
+    """Look at a cluster, without changing it, to see which runs are possible. Raises CannotRun if none is."""
     with contextlib.closing(ProvisionedCluster(directory, provisioned)) as cluster:
         cluster.start()
         return FoundCluster(len(cluster.nodes), cluster.no_links)
 
 
 def _each(work: Callable[[S], T], those: Sequence[S]) -> list[T]:
-    """At a time. Of several that fail the first one's error is raised, once all have come to an end."""
+    """Do the work for all in parallel; when all have ended, raise the first error if any failed."""
     if not those:
         return []
     with ThreadPoolExecutor(len(those)) as hands:
@@ -282,7 +284,7 @@ def _each(work: Callable[[S], T], those: Sequence[S]) -> list[T]:
 
 
 def _shift_s(connection: SshConnection) -> float:
-    """From what clocks show on the host to our monotonic clock: the quickest of several looks knows best."""
+    """Measure the difference of our monotonic clock to the host's wall clock, by the quickest of several pings."""
     best = (float("inf"), 0.0)
     for _ in range(CLOCK_LOOKS):
         asked_s = time.monotonic()

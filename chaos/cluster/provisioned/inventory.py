@@ -1,4 +1,4 @@
-"""Which hosts there are, and how SSH reaches them: asked of Ansible, which alone knows how inventories are read."""
+"""Hosts of an inventory and their SSH settings, as Ansible reads them: only Ansible knows how to read inventories."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ READ_WITHIN_S = 120.0
 PROGRAM = "ansible-inventory"
 GROUP = "holdfast_nodes"
 GROUP_OF_ROLE = "holdfast_node_group"
-"""The variable by which the role is told of another group."""
+"""Variable that gives the role another group."""
 
 
 @dataclass(frozen=True)
 class InventoryHost:
-    """`arguments`: of ssh, beside those that have a field. `python`: that runs there."""
+    """A host and how SSH reaches it. `arguments`: further ones for ssh. `python`: the interpreter on the host."""
 
     name: str
     address: str
@@ -35,8 +35,9 @@ class InventoryHost:
 
 
 def read(inventory: Path, ansible: Path | None = None, vault_password_file: Path | None = None) -> list[InventoryHost]:
-    """The hosts of the nodes. `ansible`: the directory of Ansible's programs, or of the environment that has them.
-    Raises CannotRun."""
+    """Read the hosts of the nodes from an inventory. Raises CannotRun.
+
+    `ansible`: the directory of Ansible's programs, or of the environment that has them."""
     if not inventory.exists():
         raise CannotRun(f"there is no {inventory}: name the file or directory that the playbooks are given")
     command = [str(_program(ansible)), "--inventory", str(inventory), "--list"]
@@ -88,13 +89,13 @@ def _about_vaults(stderr: str) -> str:
 
 
 def hosts_in(told: Mapping[str, Any]) -> list[InventoryHost]:
-    """Of what `ansible-inventory --list` says. Raises CannotRun."""
+    """Extract the hosts of the nodes from the output of `ansible-inventory --list`. Raises CannotRun."""
     variables: Mapping[str, Mapping[str, Any]] = told.get("_meta", {}).get("hostvars", {})
     named = {str(own[GROUP_OF_ROLE]) for own in variables.values() if GROUP_OF_ROLE in own}
     if len(named) > 1:
         raise CannotRun(f"{GROUP_OF_ROLE} is not the same on all hosts: {', '.join(sorted(named))}")
     hosts = [_host(name, variables.get(name, {})) for name in _members(told, named.pop() if named else GROUP)]
-    reached: dict[tuple[str, str, tuple[str, ...]], str] = {}  # by way of which jump host is part of where it is
+    reached: dict[tuple[str, str, tuple[str, ...]], str] = {}  # the jump host is part of the address
     for host in hosts:
         other = reached.setdefault((host.address, host.port, host.arguments), host.name)
         if other != host.name:

@@ -1,7 +1,7 @@
-"""The links of an inventory's cluster that can be broken: by the proxies that the role `toxiproxy` has put there.
+"""Breakable links of an inventory's cluster, made of the proxies that the role `toxiproxy` has set up.
 
-Which proxy is whose way is nobody's to declare: a node says where it dials each other node, and where clients find it,
-and a proxy of its own host that listens there is the way.
+No setting maps proxies to ways. A node's configuration says where it dials each other node, and where clients find it.
+A proxy of its own host that listens at such an address is the way.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from chaos.proxies import Way
 
 @dataclass
 class RemoteProxy:
-    """As `chaos.proxies.Way` wants one: told over the connection to its host, whose agent undoes it in any case."""
+    """A proxy on a host, with the interface that `chaos.proxies.Way` needs; the host's agent undoes its faults."""
 
     connection: SshConnection
     name: str
@@ -30,7 +30,7 @@ class RemoteProxy:
         try:
             self.connection.order(name, proxy=self.name, **arguments)
         except OrderFailed as error:
-            raise BrokenOff(f"{error}: the run was broken off") from error  # the cluster's fault it is not
+            raise BrokenOff(f"{error}: the run was broken off") from error  # not a fault of the cluster
 
     def add_toxic(self, type: str, stream: str, name: str, attributes: Mapping[str, int]) -> None:
         toxic = {"type": type, "stream": stream, "name": name, "attributes": dict(attributes)}
@@ -48,14 +48,14 @@ class RemoteProxy:
 
 @dataclass
 class Endpoints:
-    """Of one node. `dials`: where it reaches each other one; `listeners`: where clients are sent by each."""
+    """Addresses of one node. `dials`: those of the other nodes; `listeners`: the advertised one of each listener."""
 
     node: int
     connection: SshConnection
     dials: Mapping[int, str]
     listener: str
     listeners: Mapping[str, str]
-    proxies: dict[str, RemoteProxy] = field(default_factory=dict)  # by where they listen
+    proxies: dict[str, RemoteProxy] = field(default_factory=dict)  # by listen address
 
     def ask(self) -> None:
         try:
@@ -66,14 +66,14 @@ class Endpoints:
 
     @property
     def past_proxies(self) -> str:
-        """An address of a listener that no proxy stands before; where there is none, that of the clients."""
+        """Address of a listener without a proxy; if there is none, that of the clients' listener."""
         plain = [address for address in self.listeners.values() if address not in self.proxies]
         wanted = self.listeners[self.listener]
         return wanted if wanted not in self.proxies or not plain else plain[0]
 
 
 def missing(nodes: Mapping[int, Endpoints]) -> str:
-    """Which way has no proxy; nothing: each has one."""
+    """Say which way has no proxy; "" if each has one."""
     for node, ends in nodes.items():
         for other, address in ends.dials.items():
             if address not in ends.proxies:
@@ -87,12 +87,12 @@ def missing(nodes: Mapping[int, Endpoints]) -> str:
 
 def _way(ends: Endpoints, address: str) -> Way:
     way = Way(ends.proxies[address])
-    way.name = f"{ends.connection.host.name}/{way.name}"  # proxies of two hosts may have one name
+    way.name = f"{ends.connection.host.name}/{way.name}"  # proxies of two hosts may have the same name
     return way
 
 
 def links_between(nodes: Mapping[int, Endpoints], links: Links) -> None:
-    """Into the table, where no way is missing."""
+    """Fill the table of links; no way may be missing."""
     for node, ends in nodes.items():
         for other, address in ends.dials.items():
             links.put(_way(ends, address), str(node), str(other), NODES)

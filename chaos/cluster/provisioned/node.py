@@ -1,4 +1,4 @@
-"""One node on a host of its own: hurt and healed by the agent there."""
+"""One node on a remote host; the agent there injects and undoes its faults."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from chaos.cluster.nodes import READY_WITHIN_S, NodeFailed, bugs_in, leaderships
 from chaos.cluster.provisioned.ssh import OrderFailed, SshConnection
 
 PAUSE_AT_MOST_S = 60.0
-"""The guard on the host lets it go on then, whatever has become of us."""
+"""Longest pause; then the guard on the host resumes the node, even if we are gone."""
 ASK_AGAIN_S = 0.1
 EPOCH = datetime(1970, 1, 1)
 _S = 1e9
@@ -22,10 +22,12 @@ _S = 1e9
 
 @dataclass
 class RemoteNode:
-    """`health`: where it says whether it is ready, asked from its own host. `advertised`: where clients find it.
-    `log`: where on its host, and from where in it the run begins. `shift_s`: from what clocks show there to our
-    monotonic clock. `pid`: of the process that is expected to run; 0: none is. `first_listener`: its name and address,
-    by which commands on the host reach the node."""
+    """One node on a remote host.
+
+    `health`: the address of its readiness, asked from its own host. `advertised`: its address for clients. `log`,
+    `log_from`: path of its log, and the position at which the run begins. `shift_s`: from the host's wall clock to our
+    monotonic clock. `pid`: the expected process; 0: none. `first_listener`: name and address by which commands on the
+    host reach the node."""
 
     id: int
     connection: SshConnection
@@ -41,7 +43,7 @@ class RemoteNode:
     complaints: list[str] = field(default_factory=list)
 
     def order(self, name: str, /, **arguments: Any) -> Any:
-        """Raises BrokenOff: what the host cannot do, or that it is lost, is not the node's fault."""
+        """Send an order to the host. Raises BrokenOff, since a failure of the host is not the node's fault."""
         try:
             return self.connection.order(name, **arguments)
         except OrderFailed as error:
@@ -65,7 +67,7 @@ class RemoteNode:
         return True
 
     def unready(self) -> str:
-        """Why it is not ready, in its own words; nothing: it is."""
+        """Ask the node why it is not ready; "" if it is."""
         return str(self.order("status", health=self.health)["why"])
 
     def wait_ready(self, within_s: float = READY_WITHIN_S) -> None:
@@ -79,7 +81,7 @@ class RemoteNode:
         self.is_paused = False
 
     def stop(self) -> None:
-        """As an operator would; it is down then, until it is started."""
+        """Stop the node as an operator would; it stays down until it is started."""
         self.look()
         self.pid = 0
         self.order("stop")
@@ -95,7 +97,7 @@ class RemoteNode:
     # ---------------------------------------------------------------- what it says
 
     def look(self) -> list[str]:
-        """Whether it ended by itself since the last look: then its service manager has started another process."""
+        """Find an end of the node that no fault explains; its service manager then starts another process."""
         now = int(self.order("pid"))
         found = []
         if self.pid and now != self.pid:
@@ -105,7 +107,7 @@ class RemoteNode:
         return found
 
     def fetch_log(self) -> None:
-        """What it said since the run began, into the run's directory."""
+        """Copy the node's log since the begin of the run into the run's directory."""
         self.directory.mkdir(parents=True, exist_ok=True)
         position = self.log_from
         with self.log_path.open("wb") as file:
@@ -125,7 +127,7 @@ class RemoteNode:
         return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
 
     def leaderships(self, begun_ns: int) -> Iterator[tuple[int, int, int]]:
-        """All of its log: that begins with the run."""
+        """Yield group, term and time (monotonic) of each leadership in the fetched log, which begins with the run."""
         for group, term, at in leaderships_in(self._said()):
             seconds = (at - EPOCH).total_seconds()
             yield group, term, max(begun_ns, int((seconds + self.shift_s) * _S))

@@ -1,5 +1,6 @@
-"""The connection to a host, over which its agent is told what to do. It is the user's own `ssh`, with what the
-inventory says and a bound for everything.
+"""Connection to a host that carries orders to its agent: the user's own `ssh`, with the inventory's settings.
+
+Everything has a bound.
 """
 
 from __future__ import annotations
@@ -25,25 +26,25 @@ from chaos.cluster.provisioned.on_host import agent, guard, keeper, lock, outliv
 
 CONNECT_S = 15
 OPENS_WITHIN_S = 60.0
-"""With a login on a busy host, and the start of a Python there."""
+"""Bound for a login on a busy host and the start of Python there."""
 ANSWERS_WITHIN_S = 90.0
-"""More than the agent gives anything."""
+"""Bound for an answer, longer than all bounds of the agent."""
 REOPENS_WITHIN_S = 45.0
-"""The agent of a connection that broke may be the last to know: `agent.SILENT_S`."""
+"""Bound for a new connection: the old one's agent holds the host for up to `agent.SILENT_S`."""
 PING_EVERY_S = 5.0
 ENDS_WITHIN_S = 150.0
-"""Until the agent has healed what there is to heal."""
+"""Bound for the agent to undo all faults."""
 
 START = 'import json;exec(json.loads(open(0,"rb",0,closefd=False).readline()),{"__name__":"__main__"})'
-"""Unbuffered, so that it takes no byte more than the line with the agent's text."""
+"""Starts the agent from the first line of standard input; unbuffered, so that it reads no byte of the orders."""
 
 
 class HostLost(BrokenOff):
-    """It could not be reached any more. What was done there its agent undoes by itself."""
+    """A host can no longer be reached; its agent undoes the faults there by itself."""
 
 
 class OrderFailed(Exception):
-    """The host said that it cannot; `kind` as `agent.Trouble` has it."""
+    """The agent answered that it cannot obey; `kind` is that of `services.Trouble`."""
 
     def __init__(self, host: str, kind: str, text: str) -> None:
         super().__init__(f"{host}: {text}")
@@ -59,11 +60,11 @@ for name, text in PARTS:
     module = sys.modules[name] = types.ModuleType(name)
     exec(compile(text, name, "exec"), module.__dict__)
 """
-"""There are no files of ours on the host: the modules come by their names, each behind those that it imports."""
+"""Loads our modules from text, since the host has no files of ours; each comes after those that it imports."""
 
 
 def program(then: str = "module.main()") -> str:
-    """The agent's text, complete."""
+    """Return the complete text of the agent."""
     parts = [
         (module.__name__, Path(str(module.__file__)).read_text(encoding="utf-8"))
         for module in (services, outliving, guard, keeper, lock, proxies, agent)
@@ -72,7 +73,7 @@ def program(then: str = "module.main()") -> str:
 
 
 def who() -> str:
-    """Whose run this is, for those who meet it on a host: what it runs as there shows it, and the next run is told."""
+    """Describe the owner of this run, for process lists on the host and for other runs that find the host busy."""
     try:
         user = getpass.getuser()
     except (OSError, KeyError):  # no entry for this user
@@ -81,8 +82,9 @@ def who() -> str:
 
 
 def command(host: InventoryHost, whose: str = "") -> list[str]:
-    """Of the agent on that host. As root, if need be by sudo, whatever shell the user has there, and whatever files lie
-    where a login begins: Python looks for none of its modules there."""
+    """Build the command that runs the agent on a host, as root, by sudo if necessary.
+
+    It works with any login shell. Python is isolated, so it imports no files of the login directory."""
     words = ["ssh", "-T", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_S}"]
     words += ["-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3"]
     for option, value in (("-p", host.port), ("-l", host.user), ("-i", os.path.expanduser(host.key_file))):
@@ -94,7 +96,7 @@ def command(host: InventoryHost, whose: str = "") -> list[str]:
 
 
 class SshConnection:
-    """One at a time carries an order; a thread of its own says all the while that we are there."""
+    """The connection to one host. It carries one order at a time; a thread pings, so that the agent knows us alive."""
 
     def __init__(self, host: InventoryHost) -> None:
         self.host = host
@@ -107,27 +109,28 @@ class SshConnection:
         self._pinging: threading.Thread | None = None
 
     def open(self, patience_s: float = 0.0) -> dict[str, Any]:
-        """What the agent says of the host. `patience_s`: for a host that is away, or busy, to be there. Raises
-        CannotRun, with whose fault it is."""
+        """Connect, and return the agent's report of the host.
+
+        `patience_s`: time for a host that is away or busy. Raises CannotRun, which says whose fault it is."""
         with self._lock:
             try:
                 told = self._begin_within(patience_s)
             except (OrderFailed, CannotRun) as error:
                 self._over.set()
                 why = f"{error}{advice(error.kind)}" if isinstance(error, OrderFailed) else str(error)
-                raise CannotRun(why) from error  # nothing was begun that could be broken off
+                raise CannotRun(why) from error  # not BrokenOff: no run has begun
         if self._pinging is None:
             self._pinging = threading.Thread(target=self._ping, name=f"pings-{self.host.name}", daemon=True)
             self._pinging.start()
         return told
 
     def _begin(self, *, again: bool = False) -> dict[str, Any]:
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - for as long as the process
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
         try:
             self._process = processes.spawn(
                 command(self.host, self._who), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors,
                 bufsize=0,
-                start_new_session=True,  # a Ctrl-C at the terminal is for us: we heal, and need it for that
+                start_new_session=True,  # a Ctrl-C must not end it: we need it to heal
             )  # fmt: skip
         except FileNotFoundError:
             raise CannotRun("there is no ssh on the PATH: install OpenSSH's client") from None
@@ -138,7 +141,7 @@ class SshConnection:
         return told
 
     def order(self, name: str, /, **arguments: Any) -> Any:
-        """Raises OrderFailed; HostLost when the host is gone, and does not come back soon."""
+        """Send an order and return the answer. Raises OrderFailed, or HostLost if the host stays away."""
         with self._lock:
             if self._over.is_set():
                 raise HostLost(f"{self.host.name}: its connection was closed")
@@ -149,7 +152,7 @@ class SshConnection:
                 return self._answer(ANSWERS_WITHIN_S)
             except HostLost:
                 self._drop()
-                self._begin_again()  # there nothing is done any more, so this order is the first one
+                self._begin_again()  # the old agent has undone everything, so this order is the first
                 self._write(json.dumps({"order": name, **arguments}))
                 return self._answer(ANSWERS_WITHIN_S)
 
@@ -180,7 +183,7 @@ class SshConnection:
                         self._write(json.dumps({"order": "ping"}))
                         self._answer(ANSWERS_WITHIN_S)
                     except HostLost:
-                        self._drop()  # whoever has an order finds it so
+                        self._drop()  # the next order connects again
                         raise
 
     def _write(self, line: str) -> None:
@@ -216,7 +219,7 @@ class SshConnection:
         return answer["ok"]
 
     def _lost(self) -> HostLost:
-        """By how ssh ended, and what it said."""
+        """Make the error for a lost connection, from ssh's exit status and its last words."""
         assert self._process is not None
         assert self._errors is not None
         status: int | None = None
@@ -227,7 +230,7 @@ class SshConnection:
         return HostLost(f"{self.host.name}: {_why(self.host, status, said)}")
 
     def _drop(self) -> None:
-        """End it; its agent then heals, and ends, too."""
+        """End the connection; its agent then heals and ends, too."""
         process, self._process = self._process, None
         if process is not None:
             for stream in (process.stdin, process.stdout):
@@ -241,7 +244,7 @@ class SshConnection:
             self._errors = None
 
     def close(self) -> str:
-        """Idempotent. Nothing when the agent has healed what it did and ended; else what is not known."""
+        """Close the connection; return "" if the agent has healed and ended, else what went wrong. Idempotent."""
         self._over.set()
         with self._lock:
             process = self._process

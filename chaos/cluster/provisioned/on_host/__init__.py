@@ -1,3 +1,4 @@
-"""What is at work on a host while a run lasts. Sent there as text, as root, for nothing but the standard library: these
-modules import no others of ours.
+"""Modules that run on a host during a run.
+
+They are sent there as text and run as root, with the standard library only. So they import no other modules of ours.
 """

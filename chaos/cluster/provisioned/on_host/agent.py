@@ -1,13 +1,13 @@
-"""At work on a host of a cluster while a run lasts: hurts the node there as it is told to, and heals it in any case.
+"""The agent on a host: during a run it injects the faults that it is told to, and undoes them in any case.
 
-Its text is sent through SSH and run by the host's Python, as root, with nothing but the standard library. Orders come
-as lines of JSON on standard input, {"order": name, ...}; each is answered by one line on standard output, {"ok": ...}
-or {"trouble": kind, "text": ...}.
+SSH carries its text to the host, where Python runs it as root with the standard library only. Orders come as lines of
+JSON on standard input, {"order": name, ...}. The agent answers each by one line on standard output, {"ok": ...} or
+{"trouble": kind, "text": ...}.
 
-What was done is undone when standard input ends, when there was no order for SILENT_S (a dead network tells nobody),
-when nobody takes an answer for so long, and when this program is asked to end. Should it be killed, another process,
-the keeper, undoes what it had noted. A node that stands still has a guard besides: a process that lets it go on when
-this one is gone, however it went, or after a bound.
+The agent undoes all faults when standard input ends, when no order came for SILENT_S (a dead network sends no end),
+when its answer is not taken for so long, and when it is told to end. If it is killed, a second process, the keeper,
+undoes the faults that it had noted. A paused node also has a guard: a process that resumes it when the agent is gone,
+or after a bound.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ FAILURES = (
     Trouble, OSError, ValueError, LookupError, subprocess.SubprocessError, xmlrpc.client.Error,
     http.client.HTTPException,
 )  # fmt: skip
-"""What goes wrong on a host, and not in here."""
+"""Errors of the host, not of this program."""
 
 
 class Agent:
-    """`is_kept`: by another process, which undoes what was done should this one be killed."""
+    """State and orders of the agent. `is_kept`: a keeper undoes the faults if this process is killed."""
 
     def __init__(self, manager: Manager, *, is_kept: bool = True) -> None:
         self._manager = manager
@@ -64,11 +64,11 @@ class Agent:
     # ---------------------------------------------------------------- what is to be undone
 
     def _note(self) -> None:
-        """Before it is done, and when it has been undone."""
+        """Note the open faults with the keeper: before each begins, and when it was undone."""
         if self._keeper is None:
             return
         done: dict[str, Any] = {}
-        if self._stands_still:  # its guard may be killed as well; whoever heals lets it go on first of all
+        if self._stands_still:  # its guard may be killed, too; healing begins with resuming
             done["stands_still"] = True
         if self._is_down:
             done["is_down"] = True
@@ -79,15 +79,16 @@ class Agent:
         self._keeper.note(done)
 
     def remember(self, done: dict[str, Any]) -> None:
-        """What another one had noted."""
+        """Take over the faults that another agent had noted."""
         self._is_down, self._undo = done.get("is_down", False), done.get("undo", [])
         if "harm" in done:
             api, harm = done["harm"]
             self._proxies = Proxies(api, self._note, [(proxy, toxic) for proxy, toxic in harm])
 
     def heal(self) -> None:
-        """Whatever was done: its ways are whole, the node goes on, or is started again, and may lead. Each of it,
-        whatever becomes of the rest; then raises the first of `FAILURES`."""
+        """Undo all faults: resume the node, mend its ways, start it again, and let it lead.
+
+        A step that fails does not stop the others. Raises the first of the `FAILURES` at the end."""
         failed: list[Exception] = []
         for step in (self.order_resume, self._mend_ways, self._start_what_is_down, self._let_lead):
             try:
@@ -106,7 +107,7 @@ class Agent:
             self.order_start()
 
     def _let_lead(self) -> None:
-        """A node that cannot be told so (nobody on its host may log in) forgets with its process that it may not."""
+        """Let the node lead again; restart it if no login on this host works, since a new process may lead."""
         if not self._undo:
             return
         try:
@@ -119,7 +120,7 @@ class Agent:
         self.order_leads()
 
     def end(self) -> None:
-        """Nobody gives orders any more. What cannot be undone is said, and left to the keeper, which goes on to try."""
+        """Undo all faults, since no more orders come; the keeper goes on with those that cannot be undone yet."""
         try:
             self.heal()
         except FAILURES as error:
@@ -130,8 +131,9 @@ class Agent:
     # ---------------------------------------------------------------- orders
 
     def order_hello(self, again: bool = False) -> dict[str, Any]:
-        """What the node is, by its own configuration. `again`: one before us, and its keeper, may have been killed, and
-        have left it stopped, or standing still."""
+        """Describe the node by its own configuration.
+
+        `again`: an earlier agent and its keeper may have been killed, and have left the node stopped or paused."""
         pid = self._manager.pid()
         if again:
             self.order_resume()
@@ -155,7 +157,7 @@ class Agent:
 
     @staticmethod
     def _why_not_ready(url: str) -> str:
-        """In the node's words; nothing: it is ready."""
+        """Ask the node why it is not ready; "" if it is."""
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:
             with opener.open(url, timeout=ANSWERS_WITHIN_S):
@@ -184,7 +186,7 @@ class Agent:
         guard, self._guard = self._guard, None
         if guard is not None:
             guard.release()
-        elif pid := self._manager.pid():  # an agent before this one may have been killed, and its guard with it
+        elif pid := self._manager.pid():  # an earlier agent and its guard may have been killed
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
         if self._stands_still:
@@ -195,7 +197,7 @@ class Agent:
         self._is_down = True
         self._note()
         self._manager.kill()
-        self.order_resume()  # of a guard there is nothing left to guard
+        self.order_resume()  # releases the guard, which is not needed any more
 
     def order_stop(self) -> None:
         self._is_down = True
@@ -210,19 +212,19 @@ class Agent:
         return self._manager.pid()
 
     def order_drained(self, node: int, server: str, listener: str) -> None:
-        """It will hand over what it leads; should nobody let it lead again, we do, as plays would."""
+        """Note that the node hands over its leaderships; if no one lets it lead again, healing does, as plays do."""
         files = [name for name in ("operator", "client") if os.path.exists(f"/etc/holdfast/{name}.toml")]
         words = ["env", f"HOLDFAST_CONFIG=/etc/holdfast/{files[0]}.toml"] if files else []
         self._undo = [*words, HOLDFAST, "node", "resume", str(node), "--server", server, "--listener", listener]
         self._note()
 
     def order_leads(self) -> None:
-        """Somebody has let it."""
+        """Note that the node may lead again."""
         self._undo = []
         self._note()
 
     def order_proxies(self, api: str | None = None) -> list[dict[str, Any]]:
-        """All that are on this host."""
+        """List the proxies of this host."""
         if not (found := api_of_proxies() if api is None else api):
             return []
         self._proxies = Proxies(found, self._note)
@@ -238,12 +240,12 @@ class Agent:
         self._ways().enable(proxy, enabled)
 
     def _ways(self) -> Proxies:
-        if self._proxies is None:  # another one was asked for them: its connection broke
+        if self._proxies is None:  # an earlier agent listed them; its connection broke
             self._proxies = Proxies(api_of_proxies(), self._note)
         return self._proxies
 
     def order_log(self, path: str, position: int) -> dict[str, Any]:
-        """A piece of it. One that was cut off meanwhile (logrotate does that) is given from its begin."""
+        """Read a piece of a log. A log that was truncated meanwhile (by logrotate) is read from its begin."""
         try:
             with open(path, "rb") as file:
                 if os.fstat(file.fileno()).st_size < position:
@@ -256,8 +258,7 @@ class Agent:
 
 
 def serve(made: Callable[[], Agent], input_fd: int = 0, output_fd: int = 1) -> None:
-    """Until there is no one any more who gives orders; then everything is healed. `made`: makes the agent, or says why
-    it cannot."""
+    """Obey orders until no more can come, then undo all faults. `made` makes the agent, or raises Trouble."""
 
     def end(number: int, frame: object) -> None:
         raise SystemExit(0)
@@ -285,7 +286,7 @@ def serve(made: Callable[[], Agent], input_fd: int = 0, output_fd: int = 1) -> N
 
 
 def healed(manager: Manager, done: dict[str, Any]) -> None:
-    """What an agent had noted, and is gone, is undone."""
+    """Undo the faults that a dead agent had noted."""
     agent = Agent(manager, is_kept=False)
     agent.remember(done)
     agent.heal()
@@ -302,8 +303,9 @@ def _lines(input_fd: int) -> Iterator[bytes]:
 
 
 def _say(output_fd: int, answer: dict[str, Any]) -> bool:
-    """False: nobody takes it. A dead network leaves its bytes in between, and whoever waits for room for ever would
-    never undo anything."""
+    """Write an answer; False if it is not taken within SILENT_S.
+
+    Behind a dead network the pipe stays full, and an agent that waited for ever would never undo anything."""
     data = json.dumps(answer).encode() + b"\n"
     while data:
         if not select.select([], [output_fd], [], SILENT_S)[1]:
@@ -319,7 +321,7 @@ def on_this_host(who: str) -> Agent:
     if os.geteuid() != 0:
         raise Trouble("rights", "who logs in here is not root, and did not become it")
     service = manager()
-    lock = Lock(who)  # before there is a keeper: it has the lock as well, until all is undone
+    lock = Lock(who)  # before the keeper forks: it shares the lock until all is undone
     agent = Agent(service)
     agent.held = lock
     return agent

@@ -1,4 +1,4 @@
-"""A process that stands still, and another one that lets it go on, whatever becomes of us."""
+"""Pause of a process, with a second process that resumes it even if this one dies."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from chaos.cluster.provisioned.on_host.outliving import outlive_parent
 
 
 def born(pid: int) -> str | None:
-    """When a process was started, so that its number cannot be taken for another one's; None: there is none."""
+    """Return the start time of a process, which tells it from a later one with the same id; None if there is none."""
     try:
         with open(f"/proc/{pid}/stat") as file:
             return file.read().rpartition(")")[2].split()[19]
@@ -21,7 +21,7 @@ def born(pid: int) -> str | None:
 
 
 class Guard:
-    """A process stands still from now on; another one lets it go on when we are gone, or after a bound."""
+    """Pause of a process; a forked guard resumes it when this process is gone, or after a bound."""
 
     def __init__(self, pid: int, bound_s: float) -> None:
         self._pid, self._born = pid, born(pid)

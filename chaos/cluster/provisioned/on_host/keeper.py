@@ -1,4 +1,4 @@
-"""Another process, which knows what the agent has done and not yet undone, and undoes it should the agent be killed."""
+"""A second process that knows the agent's open faults and undoes them if the agent is killed."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from typing import Any, NoReturn
 from chaos.cluster.provisioned.on_host.outliving import outlive_parent
 
 TRIES_S = 300.0
-"""For what cannot be undone at once: a service manager that is busy, a proxy that does not answer."""
+"""Time for retries if a fault cannot be undone at once: a service manager is busy, a proxy does not answer."""
 PAUSE_S = 1.0
 
 
 class UndoKeeper:
-    """Made by a process with one thread. `undo`: of what was noted last; raises `failures` where it has to be tried
-    again. What this process has open (the host's lock) stays open until all is undone."""
+    """A forked process that undoes the faults that were noted last, once this process is gone.
+
+    The process that makes it must have one thread. `undo` takes the last note; it raises one of `failures` if it must
+    be tried again. Files that this process has open (the host's lock) stay open until everything is undone."""
 
     def __init__(self, undo: Callable[[dict[str, Any]], None], failures: tuple[type[Exception], ...]) -> None:
         reads, self._writes = os.pipe()
@@ -27,7 +29,7 @@ class UndoKeeper:
         os.close(reads)
 
     def note(self, done: dict[str, Any]) -> None:
-        """Before something is done, and when it has been undone. {}: there is nothing to undo."""
+        """Replace the note: before each fault, and after it was undone. {} means that there is nothing to undo."""
         data = json.dumps(done).encode() + b"\n"
         while data:
             data = data[os.write(self._writes, data) :]
@@ -49,7 +51,7 @@ class UndoKeeper:
 
 
 def _last(reads: int) -> dict[str, Any]:
-    """What was noted last, once nobody can note anything any more. A line without its end was never acted upon."""
+    """Return the last note, once no writer is left. A note without its newline is ignored: its fault did not begin."""
     kept = b""
     while piece := os.read(reads, 1 << 16):
         whole, end, rest = (kept + piece).rpartition(b"\n")

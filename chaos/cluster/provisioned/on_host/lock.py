@@ -1,6 +1,7 @@
-"""One run at a time on a host: two would undo each other's work.
+"""Lock of a host for one run at a time: two runs would undo each other's faults.
 
-The lock is a name in the kernel, and no file: it is gone with whoever has it. A second name beside it says who that is.
+The lock is an abstract socket name in the kernel, not a file, so it ends with its holder. A second name beside it tells
+the holder.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from chaos.cluster.provisioned.on_host.services import Trouble
 NAME = "holdfast-chaos"
 NAMES = "/proc/net/unix"
 WHO_AT_MOST = 80
-"""Bytes: a name has room for 107."""
+"""Most bytes of the holder's text; a socket name has room for 107."""
 
 
 class Lock:
-    """Held from its making until it is closed here and in every process that was forked since. Raises Trouble."""
+    """The held lock, until it is closed here and in every forked process. Raises Trouble if another run has it."""
 
     def __init__(self, who: str, name: str = NAME) -> None:
         told = "".join(one if one.isprintable() else "?" for one in who)
@@ -34,7 +35,7 @@ class Lock:
 
 
 def _bound(name: str) -> socket.socket | None:
-    """None: somebody has the name."""
+    """Bind an abstract socket name; None if another process has it."""
     held = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         held.bind(f"\0{name}")

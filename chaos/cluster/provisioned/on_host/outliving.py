@@ -1,4 +1,4 @@
-"""A child process that outlives its parent: what has to be undone is undone by it, however the parent went."""
+"""Child processes that outlive their parent, to undo its faults however it ended."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import signal
 
 
 def outlive_parent() -> None:
-    """Called in the child. What asks the parent to end does not end it, and it holds none of the connection's streams,
-    which would not close as long as it does."""
+    """Detach this process from its parent; called in the child.
+
+    Signals that end the parent do not end it. And it holds none of the connection's streams, since they would not close
+    while it does."""
     os.setsid()
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)

@@ -1,4 +1,4 @@
-"""The ways of a node: the Toxiproxy of its host."""
+"""Control of the Toxiproxy of a host, whose proxies are the ways of its node."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ from chaos.cluster.provisioned.on_host.services import Trouble, manager
 
 PROXIES = "holdfast-toxiproxy"
 ANSWER_WITHIN_S = 60.0
-"""To thaw a stream whose receiver has gone takes them 5 s."""
+"""Bound for an answer; Toxiproxy takes seconds to thaw a stream whose receiver is gone."""
 
 
 class ProxyRefused(Trouble):
-    """Toxiproxy has said no: nothing was done."""
+    """Toxiproxy refused an order and changed nothing."""
 
 
 class Gone(ProxyRefused):
-    """There is none of that name any more."""
+    """A proxy or toxic of that name does not exist any more."""
 
 
 class Proxies:
-    """The Toxiproxy of this host. What was done to its proxies is undone by name: others may have toxics of theirs.
-    `harm`: pairs of a proxy and a toxic; of a proxy that was disabled, "". `note`: is called when it has changed, and
-    before harm is done."""
+    """The Toxiproxy of this host. It removes only our toxics, by name: others may have toxics of their own.
+
+    `harm`: pairs of a proxy and our toxic; the toxic is "" for a disabled proxy. `note`: called when `harm` has
+    changed, and before an order goes out."""
 
     def __init__(self, api: str, note: Callable[[], None], harm: Sequence[tuple[str, str]] = ()) -> None:
         self.api, self._note = api, note
@@ -47,7 +48,7 @@ class Proxies:
         return json.loads(told) if told else None
 
     def listed(self) -> list[dict[str, Any]]:
-        """And that each is whole."""
+        """List the proxies. Raises Trouble if one has toxics or refuses connections."""
         found = list(self._ask("GET", ["proxies"]).values())
         for one in found:
             if one["toxics"] or not one["enabled"]:
@@ -78,7 +79,7 @@ class Proxies:
         self._note()
         try:
             ask()
-        except ProxyRefused:  # so it was not done, and what has that name may be somebody else's
+        except ProxyRefused:  # nothing changed; the toxic of that name may be another's
             self._forget(one)
             raise
 
@@ -87,7 +88,7 @@ class Proxies:
         self._note()
 
     def heal(self) -> None:
-        """Each of them, whatever becomes of the others; then raises the first of what went wrong."""
+        """Undo each fault, even if another one fails; then raise the first error."""
         failed: list[Exception] = []
         for proxy, name in list(self.harm):
             try:
@@ -102,7 +103,7 @@ class Proxies:
 
 
 def api_of_proxies() -> str:
-    """Where the service listens, by its own words; nothing: there is none here."""
+    """Return the address of Toxiproxy's API from its command line; "" if this host has no Toxiproxy."""
     try:
         pid = manager(PROXIES).pid()
     except Trouble:

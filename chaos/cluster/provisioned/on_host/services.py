@@ -1,4 +1,4 @@
-"""Who runs the node on a host: supervisord or systemd, as the role has written it there."""
+"""Service managers that run the node on a host: supervisord or systemd, as the role has set it up."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STOPS_WITHIN_S = 60.0
 
 
 class Trouble(Exception):
-    """What is wrong, and whose it is by its kind: rights, service, down, busy, proxies, failed."""
+    """A failure on the host. `kind` tells whose fault it is: rights, service, down, busy, proxies, failed."""
 
     def __init__(self, kind: str, text: str) -> None:
         super().__init__(text)
@@ -30,7 +30,7 @@ class Trouble(Exception):
 
 
 class _Local(http.client.HTTPConnection):
-    """To a socket of this host."""
+    """HTTP connection to a Unix socket of this host."""
 
     def __init__(self, path: str) -> None:
         super().__init__("localhost", timeout=STOPS_WITHIN_S)
@@ -45,19 +45,19 @@ class _Local(http.client.HTTPConnection):
 class Manager(ABC):
     @abstractmethod
     def pid(self) -> int:
-        """Of the node; 0: it does not run."""
+        """Return the process id of the node; 0 if it does not run."""
 
     @abstractmethod
     def kill(self) -> None:
-        """kill -9; it stays dead."""
+        """Kill the node with SIGKILL; it stays down."""
 
     @abstractmethod
     def stop(self) -> None:
-        """As an operator would; it has ended then."""
+        """Stop the node as an operator would; return when it has ended."""
 
     @abstractmethod
     def start(self) -> None:
-        """Safe to repeat."""
+        """Start the node. Safe to repeat."""
 
 
 class Supervisord(Manager):
@@ -78,15 +78,17 @@ class Supervisord(Manager):
         return int(self._call("getProcessInfo")["pid"])
 
     def kill(self) -> None:
-        """It starts again what dies before it was asked to stop it. So the node stands still while supervisord asks,
-        for some milliseconds: it never sees that signal, it dies by the next one."""
+        """Kill the node so that supervisord does not restart it.
+
+        supervisord restarts a process that dies before it was told to stop it. So we pause the node, tell supervisord
+        to stop it, then send SIGKILL. The paused node never handles supervisord's signal."""
         pid = self.pid()
         if pid:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGSTOP)
         try:
             self._stop(False)
-        finally:  # whatever supervisord says, or does not say, nothing is left standing still
+        finally:  # whatever supervisord answers, no process stays paused
             if pid:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
@@ -110,7 +112,7 @@ class Supervisord(Manager):
         return str(self._call("getProcessInfo")["statename"])
 
     def start(self) -> None:
-        """Without waiting until it is sure that it stays. What is still ending has to end first."""
+        """Start the node once its old process has ended; do not wait until supervisord calls it stable."""
         until(lambda: self._state() != "STOPPING", f"{self._service} to end")
         try:
             self._call("startProcess", False)
@@ -134,7 +136,7 @@ class Systemd(Manager):
         return int(self._control("show", "--property=MainPID", "--value", self._service) or 0)
 
     def kill(self) -> None:
-        """systemd starts it again after a while (RestartSec), unless it is asked to stop it meanwhile."""
+        """Kill the node, then stop its unit before systemd restarts it (RestartSec)."""
         pid = self.pid()
         if pid:
             with contextlib.suppress(ProcessLookupError):
@@ -145,12 +147,12 @@ class Systemd(Manager):
         self._control("stop", self._service)
 
     def start(self) -> None:
-        self._control("reset-failed", self._service)  # else the starts of a run count as too many
+        self._control("reset-failed", self._service)  # else systemd counts the starts of a run as too many
         self._control("start", self._service)
 
 
 def manager(service: str = SERVICE) -> Manager:
-    """Who runs a service here, by what the role has written."""
+    """Return the manager of a service on this host, by the files that the role has written."""
     unit, program = f"{UNITS}/{service}.service", f"{PROGRAMS}/{service}.ini"
     if os.path.exists(unit):
         return Systemd(service)
