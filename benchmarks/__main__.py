@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: see matrix/run.py."""
+"""Command `python -m benchmarks`: see matrix/run.py."""
 
 from benchmarks.matrix.run import main
 

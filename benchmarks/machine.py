@@ -1,4 +1,4 @@
-"""Facts about the machine that the figures depend on. No names: neither the host's, nor a user's, nor a path."""
+"""Facts about the machine that the figures depend on, without the names of hosts, users or paths."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SYNC_PROBES = 100
 SYNC_PROBE_BYTES = 16 * 1024
 GIB = 1 << 30
 BACKED_BYTES = 3 * GIB
-"""About what a cell of the largest events writes on three nodes, with what the processes allocate meanwhile."""
+"""Most free memory to touch: about as much as a cell of the largest events writes and allocates on three nodes."""
 
 LIBRARIES = ("python-qpid-proton", "rocksdict", "grpcio", "uvloop", "pysyncobj")
 
@@ -37,13 +37,12 @@ def facts(directory: Path) -> dict[str, object]:
 
 
 def back_free_memory() -> int:
-    """Touch free memory and give it back, and return how many bytes that were.
+    """Touch free memory, release it, and return how many bytes that were.
 
-    A virtual machine's memory that nobody uses may be taken back by its host, and is then brought in again page by
-    page when somebody touches it: some microseconds for each 4 KiB, more than a broker needs for the event that it
-    writes there. Whoever is measured after a neighbour that freed much would look twice as fast as one that starts on
-    a machine at rest. So before each cell, whoever it belongs to, some free memory is made present; a free page stays
-    so for some seconds.
+    The host of a virtual machine may take back its unused memory. It then brings a page in again at its first use,
+    which can cost more than a broker needs for an event. So a contestant that runs after one that freed much memory
+    would look faster than one that starts on an idle machine. Touching some free memory before each cell makes them
+    equal; a free page stays present for some seconds.
     """
     size = max(min(BACKED_BYTES, psutil.virtual_memory().free // 4), mmap.PAGESIZE)
     mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE).close()
@@ -51,7 +50,7 @@ def back_free_memory() -> int:
 
 
 def sync_ms(directory: Path) -> float:
-    """The median time of appending 16 KiB and syncing it: what fsync costs where the brokers keep their data."""
+    """Measure the median time of appending 16 KiB and syncing it, on the disk of the brokers' data."""
     taken_s = []
     with tempfile.NamedTemporaryFile(dir=directory) as file:
         for _ in range(SYNC_PROBES):
@@ -70,7 +69,7 @@ def _cpu_model() -> str:
 
 
 def _file_system(directory: Path) -> str:
-    """The type of the file system that holds the directory (tmpfs: a sync costs nothing there)."""
+    """Return the type of the directory's file system (on tmpfs a sync costs nothing)."""
     holders = {directory.resolve(), *directory.resolve().parents}
     mounts = [p for p in psutil.disk_partitions(all=True) if Path(p.mountpoint) in holders]
     return max(mounts, key=lambda p: len(p.mountpoint)).fstype if mounts else "unknown"

@@ -1,4 +1,4 @@
-"""Where benchmarks keep what they need for a while, and where they write what they found."""
+"""Directories of benchmarks, for temporary data and for results."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 RESULTS = Path(__file__).parent / "results"
-DATA = Path("var") / "bench"  # on the disk of the checkout: /tmp is memory on many machines, and a sync free of charge
+DATA = Path("var") / "bench"  # on the checkout's disk: /tmp is often in memory, where a sync costs nothing
 
 
 @contextlib.contextmanager

@@ -1,1 +1,1 @@
-"""How long it takes to judge the history of a long chaos run."""
+"""Benchmark of judging the history of a long chaos run."""

@@ -1,9 +1,10 @@
-"""`python -m benchmarks.checks`: how long it takes Spark to judge the history of a long chaos run.
+"""Command `python -m benchmarks.checks`: measures how long Spark takes to judge the history of a long chaos run.
 
-Problem: a checker that no longer ends where a run is long is none. A history of so many operations (values sent, and
-values given to readers) is made, in which nothing is wrong, or by `--planted` one thing for each checker, which must
-be seen by it. What each checker takes is told in seconds and in seconds of CPU, of this process and of Spark together,
-since these are moved less by what else the machine does. The first one pays for the tables that all of them share.
+A checker must also end after a long run. So this program makes a history of many operations (values sent, and values
+read). The history is correct, or with `--planted` has one violation for each checker, which must see it.
+
+The cost of each checker is given in seconds, and in seconds of CPU of this process and Spark together, since other load
+on the machine changes these less. The first checker pays for the tables that all of them share.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ from chaos.checkers.verdict import Result
 
 ROOT = Path(__file__).resolve().parents[2]
 OPERATIONS, WORTH_S, WORTH_CORES = 10_000_000, 600, 2
-"""So many in which nothing is wrong are to be judged within this time on so many cores; of others in proportion."""
+"""Goal: so many operations without a violation within this time on so many cores; other counts in proportion."""
 STARTS_S = 150
-"""Seconds of CPU in which Java and Spark come to know the jobs, however short the history is."""
+"""Seconds of CPU for the start of Java and Spark and the compilation of their jobs, however short the history is."""
 
 
 class Cost(NamedTuple):
@@ -42,7 +43,7 @@ class Cost(NamedTuple):
 
 
 class Stopwatch:
-    """Says on stderr what has been done, for it may take minutes."""
+    """Timer of the checkers that reports each on stderr, since a run may take minutes."""
 
     def __init__(self) -> None:
         self.costs: list[Cost] = []
@@ -57,7 +58,7 @@ class Stopwatch:
 
 
 def cpu_s() -> float:
-    """Of this process and all that it started, also of what has ended."""
+    """Return the CPU seconds of this process and its descendants, including those that have ended."""
     own = psutil.Process()
     return float(sum(sum(process.cpu_times()[:4]) for process in (own, *own.children(recursive=True))))
 
@@ -79,7 +80,7 @@ def session(cores: int, memory: str, directory: Path) -> Any:
 
 
 def wrong_in(judgement: Judgement, planted: bool) -> list[str]:
-    """Where checkers have not said what they should."""
+    """List the checkers whose verdict is wrong."""
     said = {verdict.checker: verdict.result for verdict in judgement.verdicts}
     right = Result.FAILED if planted else Result.PASSED
     return [f"{name} says {said.get(name)}" for name in PLANTED if said.get(name) is not right]

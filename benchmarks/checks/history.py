@@ -1,15 +1,15 @@
-"""A history as chaos runs record it, as long as one likes, and nothing is wrong in it.
+"""A correct history of any length, as chaos runs record it.
 
 Partitions come in fours, and each four has the workloads of a run:
 
 0  three numbered producers, event by event, replaced by successors of a greater epoch; some events are sent twice
-1  batches that nobody numbers; some are refused, of some nobody knows what became of them
-2  a numbered producer in batches; behind it a consumer group, whose members follow each other, and a pipeline
-3  what the pipeline makes of 2, by transactions; each eleventh is rolled back, and what it took is taken again
+1  batches without numbers; some are refused, some have an unknown outcome
+2  a numbered producer in batches; a consumer group, whose members follow each other, and a pipeline read them
+3  output of the pipeline from 2, in transactions; each eleventh is rolled back, and its inputs are read again
 
-Every value is read twice while the run lasts (0, 1, 3: at the tail, committed and uncommitted; 2: by the group and by
-the pipeline), and once from each node when all is over; each node has a copy of it. Leaders change. A partition takes a
-thousand values a second. Rows stand in the order of time, as a run writes them.
+Every value is read twice during the run (0, 1, 3: at the tail, committed and uncommitted; 2: by the group and by the
+pipeline), and once from each node at the end. Each node has a copy of it. Leaders change. A partition takes a thousand
+values a second. Rows are in the order of time, as a run writes them.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from pyarrow import parquet
 from chaos.history.history import schema_of
 from chaos.history.tables import COMMITTED, FAIL, INFO, OK, READ, TABLES, UNCOMMITTED, WRITE
 
-np: Any = numpy  # what its types say of arrays helps nobody here
+np: Any = numpy  # numpy's types for arrays do not help here
 
 STEP_NS = 1_000_000
-"""From one value of a partition to the next."""
+"""Time from one value of a partition to the next."""
 NODES = (1, 2, 3)
 OF_A_FOUR = 4
 OPERATIONS_OF_A_VALUE = 6
-"""Sent, read twice, drained from each node."""
+"""Operations for each value: sent, read twice, drained from each node."""
 
 OF_A_BATCH, OF_A_POLL, OF_A_DRAIN, OF_A_QUESTION = 10, 10, 500, 100
 OF_A_SESSION, OF_A_MEMBER, UNCOMMITTED_YET = 10_000, 2_000, 20
 OF_A_ROUND = 11
-"""Transactions, of which the last but one is rolled back; the last one does its work."""
+"""Transactions of a round: the last but one is rolled back, and the last one does its work again."""
 TERMS = 5
 LAG_NS = 40 * STEP_NS
 
@@ -46,12 +46,12 @@ Tables = dict[str, pa.Table]
 
 
 def values_for(operations: int, partitions: int) -> int:
-    """Of each partition, for so many values sent and read in all of them."""
+    """Return how many values each partition needs for so many operations in all of them."""
     return max(operations // OPERATIONS_OF_A_VALUE // partitions, 200)
 
 
 def make(operations: int, partitions: int = 8) -> Tables:
-    """`partitions`: a multiple of four."""
+    """Make the tables of a history. `partitions`: a multiple of four."""
     assert partitions % OF_A_FOUR == 0, partitions
     each = values_for(operations, partitions)
     story = Story(each)
@@ -65,7 +65,7 @@ def make(operations: int, partitions: int = 8) -> Tables:
 
 
 def operations_in(tables: Tables) -> int:
-    """Values that were sent, and values that were read."""
+    """Count the values that were sent or read."""
     return int(tables["sends"].num_rows + tables["reads"].num_rows)
 
 
@@ -76,7 +76,7 @@ def write(tables: Tables, directory: Path) -> None:
 
 
 class Story:
-    """`each`: values of a partition. Columns are given as arrays, or as the value of all rows."""
+    """Builder of the tables. `each`: values of a partition. A column is an array, or one value for all rows."""
 
     def __init__(self, each: int) -> None:
         self.each = each
@@ -85,13 +85,13 @@ class Story:
         self._parts: dict[str, list[tuple[Any, pa.Table]]] = defaultdict(list)
 
     def add(self, table: str, at_ns: Any, **columns: Any) -> None:
-        """`at_ns`: when each row was written."""
+        """Add rows to a table. `at_ns`: when each row was written."""
         schema = schema_of(TABLES[table])
         arrays = [_column(columns.get(field.name), field.type, len(at_ns)) for field in schema]
         self._parts[table].append((at_ns, pa.Table.from_arrays(arrays, schema=schema)))
 
     def calls(self, f: str, process: Any, begun_ns: Any, took_ns: int, outcome: str = OK) -> Any:
-        """Their numbers. Who calls more than once does so in the order of its rows."""
+        """Add calls and return their ids. Calls of the same process are in the order of its rows."""
         numbers = np.arange(self._calls, self._calls + len(begun_ns))
         self._calls += len(begun_ns)
         self.add(
@@ -120,11 +120,11 @@ def _column(given: Any, kind: pa.DataType, rows: int) -> pa.Array:
 
 
 def named(before: Any, numbers: Any, between: str = ":") -> pa.Array:
-    """`before`: a text, or an array of them."""
+    """Join names and numbers. `before`: a text, or an array of them."""
     return pc.binary_join_element_wise(before, pc.cast(pa.array(numbers), pa.string()), between)
 
 
-# ---------------------------------------------------------------- who sends
+# ---------------------------------------------------------------- senders
 
 
 def _numbered(story: Story, partition: int) -> None:
@@ -173,7 +173,7 @@ def _batches(story: Story, partition: int) -> None:
 
 
 def _sent_in_batches(story: Story, partition: int, names: pa.Array, **columns: Any) -> Any:
-    """When each was acknowledged."""
+    """Send the values in batches; return the times of acknowledgement."""
     numbers = np.arange(story.each)
     batches = np.arange(0, story.each, OF_A_BATCH)
     calls = story.calls("produce", f"p{partition}", batches * STEP_NS, 5 * STEP_NS)
@@ -190,7 +190,7 @@ def _pipeline(story: Story, partition: int, source: int) -> None:
     place = tries % OF_A_ROUND
     undone = place == OF_A_ROUND - 2
     chunks = tries // OF_A_ROUND * (OF_A_ROUND - 1) + np.minimum(place, OF_A_ROUND - 2)
-    worker = (tries + 1) // OF_A_ROUND  # another one after each that was rolled back
+    worker = (tries + 1) // OF_A_ROUND  # a new worker after each roll-back
     workers, txns = named(f"w{partition}", worker, "."), named(f"t{partition}", tries, "/")
     begun_ns = tries * OF_A_BATCH * STEP_NS + 2 * LAG_NS
 
@@ -229,16 +229,16 @@ def _pipeline(story: Story, partition: int, source: int) -> None:
         generation=worker[kept] + 1, partition=source, offset=chunks[kept] * OF_A_BATCH + OF_A_BATCH - 1,
         txn=txns.take(kept),
     )  # fmt: skip
-    offsets = numbers + of_try  # behind each transaction stands its marker
+    offsets = numbers + of_try  # a marker follows each transaction
     _tails(story, partition, names, offsets, begun_ns[of_try] + 6 * STEP_NS, ~undone[of_try])
     _kept(story, partition, names, offsets, ~undone[of_try])
 
 
-# ---------------------------------------------------------------- who reads
+# ---------------------------------------------------------------- readers
 
 
 def _tails(story: Story, partition: int, names: pa.Array, offsets: Any, there_ns: Any, counts: Any) -> None:
-    """`there_ns`: from when it may be read; `counts`: what committed readers get."""
+    """Add readers at the tail. `there_ns`: when values become readable; `counts`: those for committed readers."""
     for isolation, reader, chosen in (
         (COMMITTED, f"tail-{partition}", np.flatnonzero(counts)),
         (UNCOMMITTED, f"dirty-{partition}", np.arange(len(offsets))),
@@ -259,7 +259,7 @@ def _tails(story: Story, partition: int, names: pa.Array, offsets: Any, there_ns
 
 
 def _group(story: Story, partition: int, names: pa.Array) -> None:
-    """Each member takes some events beyond what it commits, and the next one takes them again."""
+    """Add a consumer group: each member reads some events beyond its last commit, and the next one reads them again."""
     numbers = np.arange(story.each)
     beyond = numbers[(numbers >= OF_A_MEMBER) & (numbers % OF_A_MEMBER < UNCOMMITTED_YET)]
     taken = np.concatenate([numbers, beyond])
@@ -284,7 +284,7 @@ def _group(story: Story, partition: int, names: pa.Array) -> None:
 
 
 def _read(story: Story, f: str, process: Any, of_a_call: int, there_ns: Any, **columns: Any) -> None:
-    """`there_ns`: when each of them could be read."""
+    """Add calls that read. `there_ns`: when each value became readable."""
     rows = len(there_ns)
     lasts = np.minimum(np.arange(0, rows, of_a_call) + of_a_call, rows) - 1
     processes = process.take(lasts) if isinstance(process, pa.Array) else process
@@ -295,7 +295,7 @@ def _read(story: Story, f: str, process: Any, of_a_call: int, there_ns: Any, **c
 
 
 def _kept(story: Story, partition: int, names: pa.Array, offsets: Any, counts: Any = None) -> None:
-    """On the nodes, as they tell it when all is over, and as their stores have it; and who led them."""
+    """Add the drains from each node, the copies in their stores, and the leaders of the partition."""
     top = offsets[-1] + 1
     chosen = np.arange(len(offsets)) if counts is None else np.flatnonzero(counts)
     for node in NODES:
@@ -317,7 +317,7 @@ def _kept(story: Story, partition: int, names: pa.Array, offsets: Any, counts: A
 
 
 def _metadata(story: Story) -> None:
-    """Faults all the while, and an operator who changes a log's configuration and looks at it."""
+    """Add faults, and an operator that changes and reads a log's configuration."""
     begun_ns = np.arange(4) * (story.end_ns // 4)
     times = {
         f"t_{name}_ns": begun_ns + place * 10 * STEP_NS

@@ -1,7 +1,7 @@
-"""One violation of each promise, done to a history in which nothing is wrong.
+"""One violation of each promise, planted into a correct history.
 
-Each is done to the first four partitions, to events that no other one touches, and is to be seen by the checker that it
-is named by, and by no other.
+Each violation changes events of the first four partitions that no other violation touches. The checker under whose name
+it is listed must see it, and no other checker.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from benchmarks.checks.history import NODES, STEP_NS, Tables
 from chaos.history.tables import INFO, OK
 
 NUMBERED, PLAIN, GROUP, PIPELINE = range(4)
-"""The first four partitions."""
+"""Numbers of the first four partitions."""
 
 LONG_NS = 100_000_000_000
-"""Longer than anything may take."""
+"""A time longer than any bound."""
 
 
 # ---------------------------------------------------------------- rows
 
 
 def where(table: pa.Table, **values: Any) -> Any:
-    """Which rows have all of these."""
+    """Return the mask of rows that have all these values."""
     found = None
     for name, value in values.items():
         same = pc.fill_null(pc.equal(table[name], pa.scalar(value, type=table.schema.field(name).type)), False)
@@ -35,7 +35,7 @@ def where(table: pa.Table, **values: Any) -> Any:
 
 
 def row(tables: Tables, table: str, *, last_by: str | None = None, **values: Any) -> dict[str, Any]:
-    """The first one, or the one that has the most of `last_by`."""
+    """Return the first matching row, or the one with the greatest `last_by`."""
     rows = tables[table].filter(where(tables[table], **values)).to_pylist()
     assert rows, (table, values)
     found: dict[str, Any] = max(rows, key=lambda one: one[last_by]) if last_by else rows[0]
@@ -53,7 +53,7 @@ def drop(tables: Tables, table: str, **values: Any) -> None:
 
 
 def change(tables: Tables, table: str, which: Any, **changes: Any) -> None:
-    """Values are new ones, or functions of a column."""
+    """Change columns of the chosen rows. A change is a new value, or a function of the column."""
     for name, value in changes.items():
         column = tables[table][name]
         new = value(column) if callable(value) else pa.scalar(value, type=column.type)
@@ -77,7 +77,7 @@ def end_ns(tables: Tables) -> int:
 
 
 def at_end(tables: Tables, partition: int, value: str) -> None:
-    """It stands at the end of the log, for all who read it."""
+    """Append a value to the log for all readers and nodes."""
     readers = [f"drain-{partition}-node-{node}" for node in NODES] + [f"tail-{partition}", f"dirty-{partition}"]
     for reader in readers:
         last = row(tables, "reads", last_by="offset", reader=reader, partition=partition)
@@ -256,4 +256,4 @@ PLANTED: dict[str, Callable[[Tables], None]] = {
     "C17": end_falls, "C18": replica_differs, "C19": begin_falls, "C20": partition_dead, "C21": node_died,
     "C22": other_value_read, "CALLS": endless, "G1B": half_seen, "LSO": stable_falls, "REWIND": not_rewound,
 }  # fmt: skip
-"""By the checker that is to see it."""
+"""Violations by the checker that must see each."""

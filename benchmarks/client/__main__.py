@@ -1,8 +1,8 @@
-"""`python -m benchmarks.client`: plain and idempotent publishing in turns, on three nodes that this program starts.
+"""Command `python -m benchmarks.client`: compares idempotent with plain publishing, on three nodes that it starts.
 
-Problem: the cost of idempotence is a few per cent, and other load on a machine moves a rate by more than that. So the
-two kinds take turns, in changing order, each pair of rounds gives one ratio, and the median of the ratios counts, with
-their spread beside it. CPU for each event is less moved by what others do, and is given for that reason.
+Idempotence costs a few per cent, and other load on a machine changes a rate by more. So the two kinds take turns, in
+changing order. Each pair of rounds gives one ratio. The median of the ratios counts, with their spread beside it. The
+CPU for each event is reported, too, since other load changes it less.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ ROWS = (
     LoadRow("send_many of 500 x 100 B, 4 partitions", 4, chunk_events=500, size=100),
     LoadRow("send_many of 500 x 100 B, 1 partition", 1, chunk_events=500, size=100),
 )
-WORTH_RATIO = 0.9  # an idempotent producer reaches at least so much of a plain one's rate
+WORTH_RATIO = 0.9  # least share of a plain producer's rate
 
 
 @dataclass
 class RowRounds:
-    """A row's rounds, by pairs."""
+    """The rounds of a row, in pairs."""
 
     row: LoadRow
     plain: list[Round] = field(default_factory=list)
@@ -51,7 +51,7 @@ class RowRounds:
 
     @property
     def cpu_ratio(self) -> float:
-        """Of all CPU, client and nodes."""
+        """Ratio of the CPU of client and nodes for each event, idempotent to plain."""
         plain, idempotent = (
             statistics.median(one.client_us + one.nodes_us for one in rounds)
             for rounds in (self.plain, self.idempotent)

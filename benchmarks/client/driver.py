@@ -1,7 +1,7 @@
-"""A load driver on our own Python client, behind the plan and the report that all drivers share: what a program gets
-that uses Holdfast as Holdfast means it.
+"""A load driver on our own Python client, with the plans and reports of all drivers.
 
-What it sends with, and what it makes of what it reads: `sending`, `receiving`.
+It shows the rates of a program that uses Holdfast's own client. `sending` and `receiving` have the ways to send and to
+read.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from benchmarks.driver.measure import NS_PER_MS, Window
 from benchmarks.driver.wire import PeerError
 from holdfast.client import HoldfastError
 
-SENDING_NS = 5 * NS_PER_MS  # of a turn in which there is always room for more
+SENDING_NS = 5 * NS_PER_MS  # longest turn while there is always room for more events
 
 
 class ClientLoad(LibraryLoad[ClientSender, ClientReceiver]):
-    """Each turn runs the event loop until something was confirmed or received, or more may be sent."""
+    """A run on our client. Each turn runs the event loop until events were confirmed or received, or may be sent."""
 
     def __init__(self, plan: LoadPlan) -> None:
         super().__init__(plan)
@@ -45,7 +45,7 @@ class ClientLoad(LibraryLoad[ClientSender, ClientReceiver]):
             await self.receivers[-1].start()
 
     def _drive(self, window: Window) -> None:
-        """In one run of the loop: to start and end one costs 50 us, as much as fifty events of 100 bytes."""
+        """Take all turns in one run of the event loop, since starting and ending it for each turn is expensive."""
         self._loop.run_until_complete(self._take_turns(window))
 
     async def _take_turns(self, window: Window) -> None:

@@ -1,16 +1,15 @@
-"""How long a producer waits when the leader that it sends to is killed: Holdfast beside Kafka, each by its own client,
-and Artemis.
+"""Benchmark of the wait of a producer whose leader is killed, for Holdfast, Kafka and Artemis.
 
-Problem: what a broker says of an election is not what its users wait. So a producer keeps a window of events in flight,
-its leader is killed (SIGKILL), and the longest time without an acknowledgement is what counts: from the last one of the
-old leader to the first one of the new. Each kill has a log of its own, on three nodes that are all there again.
+Users wait longer than an election takes. So a producer keeps a window of events in flight, its leader is killed
+(SIGKILL), and the longest time without an acknowledgement counts: from the last one of the old leader to the first one
+of the new. Each kill has a log of its own, on three nodes that are all up again.
 
-Kafka runs twice: as it ships, and with the time-outs below, which say sooner that a broker is gone and are as short as
-its documentation and a busy machine allow. The client of either enters at a node that is not killed.
+Holdfast and Kafka run with their own clients, which connect to a node that is not killed. Kafka runs twice: with its
+defaults, and with the shorter time-outs below, as short as its documentation and a busy machine allow.
 
-Of Artemis the primary is killed and its one backup takes over. Its clients are given both addresses; here the AMQP
-driver is, and tries them in turn (driver/reconnecting.py). Nobody is asked before the backup takes over: with two
-brokers there is no majority, and a primary that was only cut off would go on.
+For Artemis the primary is killed, and its backup takes over. Its clients have both addresses; here the AMQP driver
+tries them in turn (driver/reconnecting.py). The backup takes over without a vote: two brokers have no majority, and a
+primary that was only cut off would go on.
 
     python -m benchmarks.client.failover --kills 5
 """
@@ -44,8 +43,8 @@ from benchmarks.peers.kafka import Kafka
 from benchmarks.places import RESULTS, scratch
 
 SIZE, WINDOW = 1024, 100
-PEACE_S = 2.0  # of work before the kill
-SECONDS = 4.0  # of a run; what is in flight then is waited for, so that it may end before the new leader is there
+PEACE_S = 2.0  # time of work before the kill
+SECONDS = 4.0  # length of a run; events in flight are then awaited, so it may end before the new leader leads
 GIVEN_UP_S = 60.0
 TUNED = {
     "broker.session.timeout.ms": "2000",  # 9000
@@ -53,13 +52,13 @@ TUNED = {
     "controller.quorum.fetch.timeout.ms": "1000",  # 2000
     "controller.quorum.election.timeout.ms": "500",  # 1000
 }
-"""Beside each, what it is as Kafka ships."""
+"""Time-outs of the tuned Kafka; each comment is Kafka's default."""
 KILLED = psutil.STATUS_ZOMBIE
 
 
 @dataclass(frozen=True)
 class SurvivedKill:
-    """What a producer went through. `problems`: why the figure is doubtful."""
+    """One kill, with the wait of the producer. `problems`: why the figure is doubtful."""
 
     waited_s: float
     problems: tuple[str, ...]
@@ -87,7 +86,7 @@ class OfKafka:
         self.peer = Kafka(directory, settings)
 
     def target(self) -> TargetLog:
-        return self.peer.create("log")  # by the time of the kill its client knows all brokers
+        return self.peer.create("log")  # at the time of the kill its client knows all brokers
 
     def entries(self, target: TargetLog) -> tuple[Url, ...]:
         return (target.send_url,)
@@ -104,7 +103,7 @@ class OfArtemis:
         return dataclasses.replace(self.peer.create("queue"), driver="amqp-reconnecting")
 
     def entries(self, target: TargetLog) -> tuple[Url, ...]:
-        """The one that is killed, and the other."""
+        """Return the address of the broker that is killed, then the other one's."""
         others = [port for port in self.peer.ports.values() if port != target.send_url.port]
         return (target.send_url, *(dataclasses.replace(target.send_url, port=port) for port in others))
 
@@ -151,7 +150,7 @@ def judged(report: Mapping[str, Any], *, was_killed: bool) -> SurvivedKill:
 
 
 def rows(found: Mapping[str, Sequence[SurvivedKill]]) -> list[tuple[str, ...]]:
-    """Contestant, kills, median, shortest, longest, and as a multiple of the first one's median."""
+    """Make the rows: contestant, kills, median, shortest, longest, and the ratio to the first contestant's median."""
     medians = {name: statistics.median(kill.waited_s for kill in kills) for name, kills in found.items() if kills}
     told = []
     for name, median in medians.items():
@@ -164,7 +163,7 @@ def rows(found: Mapping[str, Sequence[SurvivedKill]]) -> list[tuple[str, ...]]:
 def measured(
     directory: Path, names: Sequence[str], kills: int, console: Console
 ) -> tuple[dict[str, list[SurvivedKill]], list[str]]:
-    """Each one's kills, and what is to be said of them."""
+    """Measure the kills of each contestant; return them with notes."""
     found: dict[str, list[SurvivedKill]] = {}
     notes: list[str] = []
     for name in names:

@@ -1,7 +1,7 @@
-"""One round: a producer of one kind publishes for a while, in this process; what it achieved, and at whose expense.
+"""One round of publishing by one kind of producer in this process, with its rate and its CPU.
 
-Fairness: both kinds run the very same loop below, over as many partitions, with as many publishers for each. In
-batches, one publisher for each partition has one batch under way there: what an idempotent producer allows itself.
+Both kinds run the same loop below, over as many partitions, with as many publishers for each. With batches, one
+publisher for each partition has one batch under way there, the limit of an idempotent producer.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ import uvloop
 from holdfast.client import ChunkDelivery, NetworkOptions, ProducerClient, ProducerOptions
 
 US, MS = 1_000_000, 1000
-TIMED_EVERY = 101  # of single events; no multiple of a number of partitions
+TIMED_EVERY = 101  # one of so many single events is timed; no multiple of a count of partitions
 
 
 @dataclass(frozen=True)
 class LoadRow:
-    """What is published how; each is run by both kinds of producer."""
+    """One way to publish, which both kinds of producer run."""
 
     name: str
     partitions: int
-    batch_events: int | None = None  # in a `send_batch`
-    publishers: int = 1  # for each partition, of batches
-    goal_per_s: int | None = None  # of either kind
-    chunk_events: int | None = None  # in a `send_many`; without this and batches: single `send`s
-    size: int | None = None  # of its events, whatever was asked for
+    batch_events: int | None = None  # events of a `send_batch`
+    publishers: int = 1  # for each partition, with batches
+    goal_per_s: int | None = None  # for both kinds
+    chunk_events: int | None = None  # events of a `send_many`; without this and batches: single `send`s
+    size: int | None = None  # bytes of its events, if not the size of the run
 
 
 @dataclass(frozen=True)
@@ -41,10 +41,10 @@ class Round:
 
     events_per_s: float
     client_us: float
-    leader_us: float | None  # of the node that leads the only partition
-    nodes_us: float  # of all nodes together
+    leader_us: float | None  # the leader of the only partition
+    nodes_us: float  # all nodes together
     resent: int
-    p50_ms: float | None  # from the call to the confirmation, of what is buffered; batches are awaited
+    p50_ms: float | None  # from the call to the confirmation; None for batches
     p99_ms: float | None
 
 
@@ -102,7 +102,7 @@ async def _singles(producer: ProducerClient, body: bytes, over: Callable[[], boo
 
 
 def _timer(times_s: list[float]) -> Callable[[object], None]:
-    """Called with the outcome."""
+    """Make a callback that notes the time from now to the outcome."""
     began_s = time.perf_counter()
     return lambda _: times_s.append(time.perf_counter() - began_s)
 
@@ -135,7 +135,7 @@ async def _batches(
 
 
 class _Reading:
-    """Counters at one moment."""
+    """Counters of a producer and its cluster at one moment."""
 
     def __init__(self, producer: ProducerClient, place: LoadTarget) -> None:
         self.accepted, self.resent = producer.stats.accepted, producer.stats.resent

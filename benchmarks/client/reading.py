@@ -1,10 +1,9 @@
-"""`python -m benchmarks.client.reading`: a log read from its start by the Python client, in record batches and in
-single deliveries, as events, as columns, and as arrays of numpy.
+"""Command `python -m benchmarks.client.reading`: measures how fast the Python client reads a log from its start.
 
-Fairness: all ways read the same events of the same nodes, in turns, in one run. Single deliveries are what a reader
-with a filter is sent, so the nodes also look whether each event meets a condition that all meet. Nodes and client share
-the machine's cores. What all of them use for an event is told beside the rate, since that is moved less by what else
-the machine does.
+It reads record batches and single deliveries, as events, as columns, and as arrays of numpy. All ways read the same
+events of the same nodes, in turns, in one run. Nodes send single deliveries to readers with a filter, so here they also
+check a condition that all events meet. Nodes and client share the machine's cores. The CPU for each event is reported
+beside the rate, since other load on the machine changes it less.
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ WAYS: dict[str, Read] = {
 
 
 class Cpu:
-    """Of this process and of the nodes, in seconds."""
+    """CPU meter of this process and of the nodes, in seconds."""
 
     def __init__(self, peer: Holdfast) -> None:
         self._nodes = list(peer.processes().values())

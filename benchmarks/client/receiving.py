@@ -1,5 +1,6 @@
-"""Consumers of the driver on our own client, each reading in a task of its own: events as objects, from wherever it is
-told, or columns or arrays of a range, which is what the log holds when it begins.
+"""Consumers of the driver on our own client, each with a task that reads.
+
+They read events as objects, from any start; or columns or arrays of a range, which is the log's content at the begin.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ PARTITION = "0"
 
 class ClientReceiver(LibraryReceiver):
     def __init__(self, end: LinkEnd, something: Callable[[], None]) -> None:
-        """`something`: called when anything has come."""
+        """Prepare the receiver. `something`: called when events have come."""
         super().__init__(end)
         self._server, self._log, self._start = f"{end.url.host}:{end.url.port}", end.url.address, end.options.start
         self._something = something
@@ -39,7 +40,7 @@ class ClientReceiver(LibraryReceiver):
         raise NotImplementedError
 
     def counted(self, now_ns: int, window: Window) -> None:
-        """Raises what ended the reading, if anything did."""
+        """Add events to the tally. Raises the error that ended the reading, if any."""
         if self._reading is not None and self._reading.done():
             self._reading.result()
         super().counted(now_ns, window)
@@ -52,7 +53,7 @@ class ClientReceiver(LibraryReceiver):
 
 
 class EventReceiver(ClientReceiver):
-    """Lists of events, each of which is opened."""
+    """A receiver of lists of events, which opens each event."""
 
     async def _connect(self) -> None:
         start = {"earliest": Start.earliest(), "latest": Start.latest()}.get(self._start) or Start.after(self._start)
@@ -70,7 +71,7 @@ class EventReceiver(ClientReceiver):
 
 
 class BlockReceiver(ClientReceiver):
-    """Blocks of events, of which it has the columns, or the arrays, made."""
+    """A receiver of blocks of events, which makes their columns or arrays."""
 
     def __init__(self, end: LinkEnd, something: Callable[[], None], reading: Reading) -> None:
         super().__init__(end, something)
@@ -87,7 +88,7 @@ class BlockReceiver(ClientReceiver):
         async for block in self._client.read(self._log, PARTITION, self._extent.start, self._extent.end):
             self._look(block)
             self._something()
-        await asyncio.Event().wait()  # until it is closed: that there is no more is not for it to judge
+        await asyncio.Event().wait()  # until it is closed: the run decides when all has come
 
     def _columns(self, block: EventBlock) -> None:
         bodies = block.columns().bodies
@@ -112,7 +113,7 @@ class BlockReceiver(ClientReceiver):
 
 def _with_numpy(look: Callable[[EventBlock], None]) -> Callable[[EventBlock], None]:
     try:
-        import numpy  # noqa: F401 - the client's arrays need it, and it is not among the client's packages
+        import numpy  # noqa: F401 - arrays need it, and the client does not depend on it
     except ImportError as error:
         raise PeerError("there is no numpy here (make .venv/.spark-installed brings it)") from error
     return look

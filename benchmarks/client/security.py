@@ -1,12 +1,12 @@
-"""`python -m benchmarks.client.security`: what TLS and a login cost, as ratios to a plain connection in the same run.
+"""Command `python -m benchmarks.client.security`: measures the cost of TLS and a login, as ratios to plain connections.
 
-Problem: encryption costs by the byte and a login by the connection, and both drown in the noise of a machine that is
-compared with itself of another hour. So each round publishes by plain connections, by TLS, and by TLS with SCRAM, in
-changing order, reads back what was published, and opens connections for a while; each round gives one ratio, and their
-median counts. A cluster that knows users lets nobody in without a credential: so there are two clusters, both up during
-the whole run, one open (plain, and TLS), one closed (TLS with SCRAM). No TLS between nodes in either.
+Encryption costs by the byte and a login by the connection. Both costs are smaller than the noise between two runs. So
+each round publishes by plain connections, by TLS, and by TLS with SCRAM, in changing order. It reads the events back,
+and opens connections for a while. Each round gives one ratio, and their median counts.
 
-The certificate is made here, for the time of the run: it is its own authority.
+A cluster with users accepts no client without a credential. So two clusters are up during the whole run, one open
+(plain, and TLS), one closed (TLS with SCRAM). Neither has TLS between its nodes. This program makes a self-signed
+certificate for the run.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from holdfast.client import AdminClient, NetworkOptions, RangeClient, Security
 
 PUBLISHING = LoadRow("batches, 1 partition", 1, 500)
 SIZES = (100, 1024)
-AT_ONCE = 4  # connections that are being opened
+AT_ONCE = 4  # tasks that open connections
 USER, PASSWORD = "bench", "of the benchmark"
 PLAIN, TLS, SCRAM = "plain", "TLS", "TLS + SCRAM"
 
 
 @dataclass(frozen=True)
 class LoginWay:
-    """Into a cluster."""
+    """One way to connect to a cluster."""
 
     name: str
     peer: Holdfast
@@ -58,7 +58,7 @@ class LoginWay:
 
 @dataclass(frozen=True)
 class SecurityRound:
-    """Of one way and one size."""
+    """Figures of one round with one way and one size."""
 
     way: str
     size: int
@@ -68,7 +68,7 @@ class SecurityRound:
 
 
 def certificate(directory: Path) -> tuple[str, str]:
-    """The files of a certificate for loopback, and of its key."""
+    """Make a certificate for loopback; return the files of the certificate and its key."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "benchmark")])
     now = datetime.datetime.now(datetime.UTC)
@@ -89,7 +89,7 @@ def certificate(directory: Path) -> tuple[str, str]:
 
 
 def with_tls(peer: Holdfast, cert_file: str, key_file: str) -> list[str]:
-    """The addresses of its nodes' new listeners."""
+    """Add listeners with TLS to the nodes; return their addresses."""
     addresses = [f"{LOOPBACK}:{port}" for port in free_ports(NODES)]
     files = f"cert_file = {json.dumps(cert_file)}\nkey_file = {json.dumps(key_file)}\n"
     peer.restart(lambda number: f'\n[[listener]]\nname = "tls"\nbind = "{addresses[number - 1]}"\ntls = "on"\n{files}')
@@ -97,7 +97,7 @@ def with_tls(peer: Holdfast, cert_file: str, key_file: str) -> list[str]:
 
 
 def closed(directory: Path, durability: str) -> tuple[Holdfast, Path]:
-    """A cluster whose own commands log in, once it is closed; and the file of the password."""
+    """Make the cluster that will be closed; return it with the file of the password."""
     password_file = directory / "password"
     password_file.touch(mode=0o600)
     password_file.write_text(PASSWORD + "\n")
@@ -136,7 +136,7 @@ def measured(way: LoginWay, size: int, warmup_s: float, seconds: float) -> Secur
 
 
 async def _read(way: LoginWay, log: str) -> float:
-    """Events a second, from the first to the last that there are."""
+    """Read the log from its first event to its last; return events a second."""
     seen = 0
     async with RangeClient(way.servers, network=way.network) as client:
         extents = await client.extents(log)
@@ -148,7 +148,7 @@ async def _read(way: LoginWay, log: str) -> float:
 
 
 async def logins(way: LoginWay, seconds: float) -> float:
-    """Connections a second that are opened, ask who they are, and are closed."""
+    """Open connections, ask for their identity, and close them; return connections a second."""
     began_s, opened = time.perf_counter(), 0
     over_s = began_s + seconds
 
@@ -194,7 +194,7 @@ def table(rounds: list[SecurityRound], connected: dict[str, list[float]], sizes:
 @click.option("--durability", type=click.Choice(["fsync", "replicated"]), default="replicated", show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="All rounds, for programs.")
 def main(rounds: int, seconds: float, warmup_s: float, durability: str, as_json: bool) -> None:
-    """What TLS and a login cost: publishing, reading and connecting, as ratios to plain connections."""
+    """Measure the cost of TLS and a login in publishing, reading and connecting, as ratios to plain connections."""
     end_on_signals()
     console = Console(width=None if sys.stdout.isatty() else 160)
     found: list[SecurityRound] = []

@@ -1,5 +1,6 @@
-"""Producers of the driver on our own client: idempotent, and else as the client comes, but for the window, which is the
-plan's if it has one; then the latency, which it would else be bounded for, is the plan's business, too.
+"""Producers of the driver on our own client: idempotent, with the client's defaults except for the window.
+
+If the plan has a window, the client takes that one and does not bound its latency.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ CHUNK_EVENTS = 500
 
 
 class ClientSender(LibrarySender):
-    """Connected, and told of its outcomes; how events are given to the client, its heirs say."""
+    """Base of senders on our client, with connection and outcomes; subclasses pass the events to the client."""
 
     def __init__(self, end: LinkEnd, something: Callable[[], None]) -> None:
-        """`something`: called when anything was settled."""
+        """Prepare the sender. `something`: called when events were settled."""
         window = end.plan.window
         super().__init__(end, window)
         self._something = something
@@ -39,7 +40,7 @@ class ClientSender(LibrarySender):
             await self._producer.send_and_confirm(GREETING, partition=partition)
 
     async def work(self) -> None:
-        """Sends some of what the window allows; returns when the client has taken it in."""
+        """Send some events that the window allows; return when the client has accepted them."""
         raise NotImplementedError
 
     async def close(self) -> None:
@@ -47,7 +48,7 @@ class ClientSender(LibrarySender):
 
 
 class EventSender(ClientSender):
-    """One `send` with a callback for each event."""
+    """A sender with one `send` and a callback for each event."""
 
     def __init__(self, end: LinkEnd, something: Callable[[], None]) -> None:
         super().__init__(end, something)
@@ -72,7 +73,7 @@ class EventSender(ClientSender):
 
 
 class ChunkSender(ClientSender):
-    """`send_many` of some hundred events, which are confirmed together: all of them have the latency of their chunk."""
+    """A sender with `send_many` of some hundred events; all have the latency of their chunk."""
 
     def __init__(self, end: LinkEnd, something: Callable[[], None]) -> None:
         super().__init__(end, something)
@@ -80,7 +81,7 @@ class ChunkSender(ClientSender):
 
     @property
     def room(self) -> int:
-        """Chunks are whole, but for the last one, and where a window is smaller."""
+        """Count of events that may be sent now; only whole chunks, except for the last one and in a smaller window."""
         room, smallest = super().room, min(CHUNK_EVENTS, self._left, self._window or CHUNK_EVENTS)
         return room if room >= smallest else 0
 
@@ -106,7 +107,7 @@ class ChunkSender(ClientSender):
         self._something()
 
     async def close(self) -> None:
-        await super().close()  # now each of them has its outcome
+        await super().close()  # now each chunk has its outcome
         await asyncio.gather(*self._confirming)
 
 

@@ -1,10 +1,11 @@
-"""`python -m benchmarks.client.spark`: how fast Spark gets a log's events into a DataFrame, and what of that is ours.
+"""Command `python -m benchmarks.client.spark`: measures how fast Spark reads a log into a DataFrame.
 
-Problem: a rate into Spark is the sum of a node that reads, a client that receives, Arrow, a pipe, and Spark. So the
-same events are read by the client alone (RangeClient, one process, columns) in the same run, in turns; its share says
-how much of Spark's time the source takes. Spark's sink is `noop`: every column of every row is made, nothing is kept.
-Nodes, Python workers and Spark share the machine's cores, as they would on a laptop; what all of them use for an event
-is told too, since that is moved less by what else the machine does.
+A rate into Spark combines a node that reads, a client that receives, Arrow, a pipe, and Spark. So the client alone
+(RangeClient, one process, columns) reads the same events in the same run, in turns. Its share tells how much of Spark's
+time the source takes. Spark's sink is `noop`: every column of every row is made, and nothing is kept.
+
+Nodes, Python workers and Spark share the machine's cores, as on a laptop. The CPU of all of them for each event is
+reported, too, since other load on the machine changes it less than the rate.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def fill(servers: list[str], log: str, events: int, size: int) -> None:
 
 
 def by_client(servers: list[str], log: str) -> tuple[int, float]:
-    """Events, and seconds."""
+    """Read the log with the client alone; return events and seconds."""
     began_s, seen = time.perf_counter(), 0
     with RangeClient(servers) as client:
         for extent in client.extents(log):
@@ -71,7 +72,7 @@ def by_spark(spark: Any, servers: list[str], log: str, **options: str) -> float:
 
 
 class Used:
-    """CPU of the nodes, this process and all that it started, in seconds."""
+    """CPU meter of the nodes, this process and its descendants, in seconds."""
 
     def __init__(self, peer: Holdfast) -> None:
         self._nodes = list(peer.processes().values())
@@ -80,12 +81,12 @@ class Used:
         own = psutil.Process()
         mine = [own, *own.children(recursive=True)]
         others = [process for process in self._nodes if process not in mine]
-        ours = sum(sum(process.cpu_times()[:4]) for process in mine)  # with those of children that have ended
+        ours = sum(sum(process.cpu_times()[:4]) for process in mine)  # includes children that have ended
         return ours + sum(sum(process.cpu_times()[:2]) for process in others)
 
 
 def outside(rates: dict[str, list[float]]) -> float:
-    """The share of Spark's time that nodes and client take, which is the time outside of Spark."""
+    """Return the share of Spark's time that nodes and client take, which is the time outside Spark."""
     return statistics.median(rates["all columns"]) / statistics.median(rates["the client alone"])
 
 
@@ -106,7 +107,7 @@ def main(events: int, size: int, rounds: int, cores: int, as_json: bool) -> None
         servers = peer.addresses
         fill(servers, log, events, size)
         spark, used_s = session(cores), Used(peer)
-        by_spark(spark, servers, log)  # Java and the Python workers are warm then, as in a stream
+        by_spark(spark, servers, log)  # warms up Java and the Python workers
         for _ in range(rounds):
             seen, took_s = by_client(servers, log)
             found["the client alone"].append(seen / took_s)

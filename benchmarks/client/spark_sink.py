@@ -1,8 +1,8 @@
-"""`python -m benchmarks.client.spark_sink`: how fast Spark writes a DataFrame into a log, by each guarantee.
+"""Command `python -m benchmarks.client.spark_sink`: measures how fast Spark writes a DataFrame into a log.
 
-Problem: as with reading (`benchmarks.client.spark`), a rate is the sum of Spark, a pipe, Arrow, a client that sends,
-and nodes that store; all of them share the machine's cores. So the rows are made by Spark beforehand and kept in its
-memory, and Spark's `noop` sink takes the same rows in the same run, in turns: what it needs is not ours.
+As with reading (`benchmarks.client.spark`), a rate combines Spark, a pipe, Arrow, a client that sends, and nodes that
+store. All of them share the machine's cores. So Spark makes the rows beforehand and keeps them in its memory. Its
+`noop` sink takes the same rows in the same run, in turns, which shows Spark's own share. Each guarantee is measured.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ GUARANTEES = ("exactly-once", "at-least-once")
 
 
 def rows(spark: Any, events: int, size: int, tasks: int) -> Any:
-    """In Spark's memory: bodies of the size, all different."""
+    """Make rows in Spark's memory, with different bodies of the size."""
     frame = spark.range(events, numPartitions=tasks).selectExpr(f"encode(lpad(id, {size}, '0'), 'utf-8') AS body")
     frame = frame.cache()
     frame.count()
@@ -75,7 +75,7 @@ def main(events: int, size: int, rounds: int, cores: int, as_json: bool) -> None
         servers = peer.addresses
         spark = session(cores)
         frame = rows(spark, events, size, cores)
-        for guarantee in GUARANTEES:  # Java, the Python workers and the coordinators are warm then, as in a stream
+        for guarantee in GUARANTEES:  # warms up Java, the Python workers and the coordinators
             into_log(frame, servers, log, guarantee)
         for _ in range(rounds):
             found["noop"].append(events / into_noop(frame))

@@ -1,10 +1,10 @@
-"""`python -m benchmarks.client.transactions`: idempotent and transactional publishing in turns, in batches of 100.
+"""Command `python -m benchmarks.client.transactions`: compares transactional with idempotent publishing.
 
-Problem: what a transaction costs depends on how many are under way at once, and on how much is in it: each waits for
-three rounds of replication (the events, the decision, the markers). So writers are compared with as many
-idempotent ones: each has one batch of a hundred events under way, and those of a transaction are declared, sent and
-committed, one batch in each or several. Both kinds take turns, as in `benchmarks.client`; a round's commits are timed,
-too. A machine that others use makes times worthless; the CPU time of an event remains.
+The cost of a transaction depends on how many are under way at once and on its size: each waits for three rounds of
+replication (the events, the decision, the markers). So transactional writers are compared with as many idempotent ones.
+Each writer has one batch of a hundred events under way; a transaction has one batch or several. Both kinds take turns,
+as in `benchmarks.client`. The commits of a round are timed, too. On a shared machine times tell little, but the CPU
+time of an event does.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from holdfast.client.options import CommitAnswer
 
 BATCH_EVENTS = 100
 PARTITIONS = 4
-WORTH_RATIO = 0.7  # transactional publishing reaches at least so much of idempotent publishing
+WORTH_RATIO = 0.7  # least share of the rate of idempotent publishing
 COMMIT_P50_MS = 15.0
 
 
 @dataclass
 class TransactionRound:
     events_per_s: float
-    nodes_cpu_us: float = 0.0  # per event, all nodes together: what a busy machine leaves as it is
+    nodes_cpu_us: float = 0.0  # per event, all nodes together; other load changes it little
     client_cpu_us: float = 0.0
     commit_p50_ms: float = 0.0
     commit_p99_ms: float = 0.0
@@ -64,8 +64,9 @@ class Counted:
         self._more.set()
 
     async def by_each(self, writers: int) -> None:
-        """Until each has something confirmed that was not counted here before. On a busy machine sixteen large
-        transactions take longer than a round."""
+        """Wait until each writer has newly confirmed events.
+
+        On a busy machine sixteen large transactions take longer than a round."""
         while len(self._confirmed_by) < writers:
             self._more.clear()
             await self._more.wait()

@@ -1,4 +1,4 @@
-"""The driver's command line: one run, one JSON object on stdout. Exit status 1 when the peer refused or hung up."""
+"""Command line of the driver: one run, one JSON object on stdout. Exit status 1 if the peer refused or hung up."""
 
 from __future__ import annotations
 

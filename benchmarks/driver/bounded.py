@@ -1,9 +1,8 @@
-"""What every load driver shares, whichever protocol it speaks: the bounds of a run, when it counts, what it reports.
+"""Base of all load drivers, whatever their protocol: the bounds of a run, its measured part, its report.
 
-A run is bounded by a count or by seconds. When the bound is reached the senders stop and wait for what is in
-flight, at most `drain_s`; what is unsettled then is reported as such. Receivers stop when they have what was asked
-for, or, when they run beside senders, once they have received every acknowledged event (or nothing came for
-`drain_s`).
+A run is bounded by a count or by seconds. At the bound the senders stop and wait for events in flight, at most
+`drain_s`; then the report shows how many are still unsettled. Receivers stop at their count. Beside senders they stop
+once they have every acknowledged event, or got none for `drain_s`.
 """
 
 from __future__ import annotations
@@ -19,19 +18,19 @@ from benchmarks.driver.link import LinkOptions
 from benchmarks.driver.measure import NEVER, NS_PER_S, OPEN_END_NS, Outcomes, Tally, Window
 from benchmarks.driver.wire import Url
 
-POLL_S = 0.05  # how late the end of a run may be noticed when nothing comes in
+POLL_S = 0.05  # greatest delay in noticing the end of a run while nothing comes in
 
 Sending = Literal["events", "chunks"]
-"""How our own client is given events: each by itself (`send`), or some hundred at a time (`send_many`)."""
+"""Call for sending by our own client: for each event (`send`), or for some hundred at a time (`send_many`)."""
 Reading = Literal["events", "columns", "arrays"]
-"""What our own client makes of what it reads: an object for each event, lists for all, or arrays of numpy."""
+"""Result of reading by our own client: an object for each event, lists for all, or arrays of numpy."""
 
 
 @dataclass(frozen=True)
 class LoadPlan:
-    """One run. `send_urls` and `receive_urls` are used round robin by that many links. Beside senders: one receiver.
+    """Parameters of one run. Links use `send_urls` and `receive_urls` round robin. Beside senders: one receiver.
 
-    Only drivers on client libraries know several partitions, to each of which a sender sends in turn.
+    Only drivers on client libraries support several partitions, to which a sender sends in turn.
     """
 
     senders: int = 0
@@ -39,7 +38,7 @@ class LoadPlan:
     send_urls: tuple[Url, ...] = ()
     receive_urls: tuple[Url, ...] = ()
     size: int = 1024
-    window: int | None = 1000  # None: whatever our own client thinks right
+    window: int | None = 1000  # None: our own client chooses
     credit: int = 2000
     count: int | None = None  # per link
     seconds: float | None = None
@@ -59,7 +58,7 @@ class LoadPlan:
 
     @property
     def fixed_window(self) -> int:
-        """For clients that have none of their own."""
+        """The plan's window, for clients that do not choose one themselves."""
         if self.window is None:
             raise ValueError(f"{self.name}: the window is to be chosen by a client that chooses none")
         return self.window
@@ -75,7 +74,7 @@ class LoadEndpoint(Protocol):
 
     @property
     def hops(self) -> int:
-        """How often the peer sent it elsewhere."""
+        """Count of redirects by the peer."""
 
 
 class LoadSender(LoadEndpoint, Protocol):
@@ -87,10 +86,10 @@ class LoadSender(LoadEndpoint, Protocol):
 
     @property
     def lost(self) -> int:
-        """In flight when a connection ended: outcome unknown."""
+        """Count of events in flight when a connection ended: their outcome is unknown."""
 
     def begin(self) -> None:
-        """Nothing is sent before: all senders of a run start together."""
+        """Start sending; all senders of a run start together."""
 
 
 class LoadReceiver(LoadEndpoint, Protocol):
@@ -109,7 +108,7 @@ R = TypeVar("R", bound=LoadReceiver)
 
 
 class BoundedLoad(Generic[S, R]):
-    """A run. A driver says how its endpoints come up, what one turn of its loop does, and how they end."""
+    """A run. A driver implements the start of its endpoints, one turn of its loop, and their end."""
 
     def __init__(self, plan: LoadPlan) -> None:
         self.plan = plan
@@ -118,20 +117,21 @@ class BoundedLoad(Generic[S, R]):
         self.receivers: list[R] = []
 
     def _attach(self, run: int) -> None:
-        """Brings up all endpoints, the receivers so that they miss nothing of what is sent from then on. `run` tells
-        this run's events from those of any other.
+        """Start all endpoints. Receivers must get everything that is sent from then on.
+
+        `run` distinguishes this run's events from those of other runs.
         """
         raise NotImplementedError
 
     def _turn(self, window: Window) -> None:
-        """Moves what can be moved, waiting for it at most POLL_S."""
+        """Send and receive what is possible now, waiting at most POLL_S for it."""
         raise NotImplementedError
 
     def _close(self) -> None:
         raise NotImplementedError
 
     def run(self, began: Callable[[], None] | None = None) -> dict[str, Any]:
-        """`began` is called when all endpoints are up and the sending begins."""
+        """Run the plan and return the report. `began` is called when all endpoints are up and the sending begins."""
         before, began_ns = resource.getrusage(resource.RUSAGE_SELF), perf_counter_ns()
         try:
             self._attach(int.from_bytes(os.urandom(3), "big"))
@@ -150,12 +150,12 @@ class BoundedLoad(Generic[S, R]):
         }
 
     def _drive(self, window: Window) -> None:
-        """From the first event sent (or received) to the last one settled."""
+        """Take turns from the first event sent (or received) to the last one settled."""
         for _ in self._turns(window):
             self._turn(window)
 
     def _turns(self, window: Window) -> Iterator[None]:
-        """One step for each turn that is to be taken; it sees to the bounds between two, and sets the window's end."""
+        """Yield once for each turn to take; between turns check the bounds and set the window's end."""
         start_ns, stop_ns = perf_counter_ns(), window.end_ns
         window.end_ns = OPEN_END_NS
         active: Sequence[S | R] = self.senders or self.receivers
@@ -178,11 +178,11 @@ class BoundedLoad(Generic[S, R]):
         window.end_ns = min(window.end_ns, perf_counter_ns())
 
     def _is_quiet(self, since_ns: int, now_ns: int) -> bool:
-        """Nothing came for longer than the drain allows: what is missing will not come."""
+        """Tell whether nothing came for longer than the drain allows, so that missing events will not come."""
         return now_ns - max(self.sent.last_ns, self.received.last_ns, since_ns) > self.plan.drain_s * NS_PER_S
 
     def _catch_up(self) -> None:
-        """A receiver beside senders takes in the rest: it must see every event that was acknowledged."""
+        """Receive the rest beside senders: the receiver must get every acknowledged event."""
         since_ns = perf_counter_ns()
         while self.senders and self.receivers and self.received.total < self.sent.total:
             self._turn(NEVER)

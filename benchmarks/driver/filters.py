@@ -1,4 +1,4 @@
-"""How a receiver says where to start: the one thing that every peer wants said differently."""
+"""Filters by which a receiver names its start; each peer has its own."""
 
 from __future__ import annotations
 
@@ -35,8 +35,10 @@ def _event_streams_filter(data: Any, start: str) -> None:
 
 
 def _rabbitmq_filter(data: Any, start: str) -> None:
-    """Where in a RabbitMQ stream to begin: `first`, `next` or a number. 3.10 wants the bare value: a described
-    one, as the AMQP standard asks for, is silently ignored and reads from the tail.
+    """Start at `first`, `next` or a number in a RabbitMQ stream.
+
+    RabbitMQ 3.10 needs the bare value. It silently ignores a described one, which the AMQP standard asks for, and reads
+    from the tail.
     """
     spec = {"earliest": "first", "latest": "next"}.get(start, start)
     lib.pn_data_put_map(data)

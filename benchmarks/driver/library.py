@@ -1,8 +1,8 @@
-"""What the drivers on client libraries share (Kafka's and our own). Such a client connects, finds the leader, gathers
-events and sends again by itself; a driver gives it stamped bodies and notes what it is told of them.
+"""Base of the drivers on client libraries (Kafka's and our own).
 
-Their ends are told apart from those on AMQP links by the greeting: these clients connect when they have something to
-send, so that one event goes before anything counts.
+Such a client connects, finds the leader, batches events and resends by itself. A driver gives it stamped bodies and
+counts their outcomes. Unlike AMQP links, these clients connect only when they have something to send. So each sender
+first sends one event, the greeting, which does not count.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from benchmarks.driver.measure import Outcomes, Tally, Window
 from benchmarks.driver.stamp import Sequences, Template
 from benchmarks.driver.wire import Url
 
-AT_ONCE = 100  # events that get one time: it is asked for seldom enough to cost nothing
+AT_ONCE = 100  # events that share one time stamp, so that the clock costs nothing
 
 
 @dataclass(frozen=True)
 class LinkEnd:
-    """Who one end of a run is, and where it counts."""
+    """Name and address of one end of a run, and the tally for its events."""
 
     plan: LoadPlan
     url: Url
@@ -37,16 +37,16 @@ class LinkEnd:
 
 
 class LibrarySender:
-    """Keeps up to `window` events unconfirmed (None: as many as its client takes in) until it is told to stop."""
+    """A sender that keeps up to `window` events unconfirmed (None: as many as its client accepts) until `stop`."""
 
-    lost = hops = 0  # of AMQP's links: such a client follows the leader, and sends again
+    lost = hops = 0  # always 0: such a client follows the leader and resends
 
     def __init__(self, end: LinkEnd, window: int | None) -> None:
         plan = end.plan
         self._template = Template(plan.size, end.number)
         self._window, self._count = window, plan.count
         self._tally, self._outcomes = end.tally, end.outcomes
-        # By partition, of single events: the reports of an idempotent producer come in the order of sending there.
+        # By partition, for single events: an idempotent producer reports them in the order of sending.
         self._sent_ns: list[deque[int]] = [deque() for _ in range(plan.partitions)]
         self._turns = cycle(range(plan.partitions))
         self._left = self._settled = self._acked = 0
@@ -56,7 +56,7 @@ class LibrarySender:
         self._left = self._count if self._count is not None else 1 << 62
 
     def stop(self) -> None:
-        """No more new events; what is in flight is still waited for."""
+        """Send no new events; events in flight are still awaited."""
         self._left = 0
 
     @property
@@ -69,11 +69,11 @@ class LibrarySender:
 
     @property
     def room(self) -> int:
-        """How many may be sent now."""
+        """Count of events that may be sent now."""
         return self._left if self._window is None else min(self._window - self.unsettled, self._left)
 
     def next_bodies(self, number: int) -> tuple[int, list[bytes], int]:
-        """The partition that has its turn, so many events for it, and their time. They count as sent from here on."""
+        """Return the next partition, `number` bodies for it and their time; they count as sent from now on."""
         now_ns = perf_counter_ns()
         bodies = self._template.bodies(self.sent, number, now_ns)
         self.sent += number
@@ -81,13 +81,13 @@ class LibrarySender:
         return next(self._turns), bodies, now_ns
 
     def confirmed(self, partition: int) -> None:
-        """The oldest event under way there."""
+        """Count the oldest event in flight there as confirmed."""
         self._settled += 1
         self._acked += 1
         self._tally.latencies_ns.append(perf_counter_ns() - self._sent_ns[partition].popleft())
 
     def refused(self, partition: int, outcome: str, reason: str) -> None:
-        """The oldest event under way there."""
+        """Count the oldest event in flight there as refused."""
         self._settled += 1
         self._sent_ns[partition].popleft()
         self._outcomes.add(outcome, reason)
@@ -99,7 +99,7 @@ class LibrarySender:
 
 
 class LibraryReceiver:
-    """Reads one partition, bodies in lists, from a place that is known before it begins."""
+    """A receiver that reads one partition, in lists of bodies, from a start that is known before the run."""
 
     hops = 0
 
@@ -121,7 +121,7 @@ class LibraryReceiver:
         self._latencies.extend([now_ns - sent_ns for sent_ns in sent])
 
     def take_between(self, number: int, first: bytes, last: bytes, bodies: Callable[[], Iterable[bytes]]) -> None:
-        """So many; for who would rather not take them apart: see `Sequences.count`."""
+        """Count `number` events without opening each of them: see `Sequences.count`."""
         self._got += self._sequences.count(number, first, last, bodies)
 
     @property
@@ -151,7 +151,7 @@ class LibraryReceiver:
 
 
 class LibraryLoad(BoundedLoad[S, R], Generic[S, R]):
-    """A run whose ends stand on a client library."""
+    """A run whose ends use a client library."""
 
     @property
     def _endpoints(self) -> list[S | R]:

@@ -1,4 +1,4 @@
-"""What sender and receiver share: the attach, its refusal, redirects."""
+"""Base of sender and receiver: the attach, its refusal, redirects."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ REDIRECT_HOPS = 5  # more than one hop already means that a leader moved under u
 
 @dataclass(frozen=True)
 class LinkOptions:
-    """What differs between peers, and nothing else does."""
+    """Options of a link: the only differences between peers."""
 
     follow_redirects: bool = False
     properties: dict[str, str] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class DrivenLink:
         raise NotImplementedError
 
     def follow(self, redirect: Redirected) -> None:
-        """Attaches again where the peer pointed to."""
+        """Attach again at the address to which the peer redirected."""
         self.hops += 1
         if self.hops > REDIRECT_HOPS:
             raise PeerError(f"{self.name}: redirected {self.hops} times in a row; the last was {redirect}")

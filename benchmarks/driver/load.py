@@ -1,4 +1,4 @@
-"""Drives any number of AMQP endpoints with one epoll loop. When a run ends, and what it reports: `bounded`."""
+"""Loop that drives any number of AMQP endpoints with epoll; `bounded` has the end of a run and its report."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ATTACH_TIMEOUT_S = 15.0  # a broker may hold an attach through a leader election
 
 
 class Load(BoundedLoad[DrivenSender, DrivenReceiver]):
-    """The loop. Receivers attach before the first event is sent, so that a tail reader misses nothing."""
+    """A run over AMQP links. Receivers attach before the first event is sent, so that a tail reader misses nothing."""
 
     def __init__(self, plan: LoadPlan) -> None:
         super().__init__(plan)

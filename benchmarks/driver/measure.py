@@ -1,8 +1,7 @@
-"""What one run counted. Rates come from the steady part of a run, totals from all of it.
+"""Counts and latencies of one run: rates are from its steady part, totals from all of it.
 
-A rate over the whole run would count the ramp-up (an empty window fills for free) and the drain. So a run bounded
-by seconds has a warm-up, and its rate is the acknowledgements that arrived between the end of the warm-up and the
-end of sending.
+A rate over the whole run would include the ramp-up (an empty window fills for free) and the drain. So a run bounded by
+seconds has a warm-up. Its rate counts the acknowledgements between the end of the warm-up and the end of sending.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ OPEN_END_NS = 1 << 62
 
 @dataclass
 class Window:
-    """The steady part of a run. While the run is under way its end is open."""
+    """The steady part of a run; its end is open while the run is under way."""
 
     start_ns: int
     end_ns: int
@@ -47,7 +46,7 @@ class Tally:
     latencies_ns: array[int] = field(default_factory=lambda: array("q"))
 
     def count(self, events: int, now_ns: int, window: Window) -> None:
-        """`events` of them came at `now_ns`."""
+        """Count `events` that came at `now_ns`."""
         if self.total:
             self.longest_gap_ns = max(self.longest_gap_ns, now_ns - self.last_ns)
         self.total += events
@@ -56,7 +55,7 @@ class Tally:
             self.in_window += events
 
     def forget_latencies(self) -> None:
-        """The warm-up is over."""
+        """Drop the latencies so far, at the end of the warm-up."""
         del self.latencies_ns[:]
 
     def report(self, window: Window, size: int) -> dict[str, object]:
@@ -75,8 +74,8 @@ class Tally:
         return found
 
     def _rated(self, window: Window) -> tuple[int, int]:
-        """(elapsed ns, events) the rate is made of: the window when it was bounded by time, else from the start to
-        the last event.
+        """Return (elapsed ns, events) for the rate: those of the window if it is bounded by time, else those from the
+        start to the last event.
         """
         if window.bounded_by_time:
             return window.end_ns - window.start_ns, self.in_window
@@ -85,7 +84,7 @@ class Tally:
 
 @dataclass
 class Outcomes:
-    """What the peer said of each event that it did not accept, with the first reason it gave for each kind."""
+    """Counts of events that the peer did not accept, by outcome, with its first reason for each."""
 
     counts: Counter[str] = field(default_factory=Counter)
     reasons: dict[str, str] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""The receiving end: keeps credit granted, accepts and counts everything, checks order and completeness."""
+"""Receiving end: grants credit, accepts and counts everything, checks order and completeness."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FIRST_BUFFER_BYTES = 1 << 16  # grows when an event is larger
 
 
 class DrivenReceiver(DrivenLink):
-    """Each sender's events must come in order, none missing, none twice: gaps and repeats are counted."""
+    """A receiver that counts gaps and repeats: each sender's events must come in order, each once."""
 
     def __init__(
         self, url: Url, name: str, options: LinkOptions, *,

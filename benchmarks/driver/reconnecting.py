@@ -1,9 +1,8 @@
-"""One sender that does not end with its connection: for brokers whose clients look for the one that took over.
+"""One sender that survives its connection, for brokers whose clients look for the broker that took over.
 
-Problem: Holdfast's client and Kafka's find the new leader themselves, and Artemis' clients are given the addresses of
-both brokers of a pair and try them in turn. The AMQP driver ends with the first connection that breaks. So when it is
-asked what a producer waits, it tries the addresses it was given, one after the other, and sends again what it had no
-answer for, as such clients do.
+Holdfast's client and Kafka's find the new leader themselves. Artemis' clients have the addresses of both brokers of a
+pair and try them in turn. The plain AMQP driver ends with the first connection that breaks. So this one tries its
+addresses one after the other and sends unanswered events again, as such clients do.
 """
 
 from __future__ import annotations
@@ -17,29 +16,29 @@ from benchmarks.driver.load import Load
 from benchmarks.driver.measure import NS_PER_S, Window
 from benchmarks.driver.wire import PeerError
 
-RETRY_S = 0.02  # between two addresses: as soon as impatient clients
+RETRY_S = 0.02  # pause between two addresses, as short as an impatient client's
 
 
 class ReconnectingLoad(Load):
-    """`plan.send_urls`: where a broker may be that serves; the first one does."""
+    """A run with one reconnecting sender. `plan.send_urls`: addresses to try; the first one serves at the begin."""
 
     def __init__(self, plan: LoadPlan) -> None:
         if (plan.senders, plan.receivers) != (1, 0):
             raise ValueError("one sender reconnects, and nobody else")
         super().__init__(plan)
         self._urls = itertools.cycle(plan.send_urls)
-        next(self._urls)  # there it begins
+        next(self._urls)  # the first address serves at the begin
 
     def _turn(self, window: Window) -> None:
         try:
             super()._turn(window)
         except (PeerError, OSError):
-            if not self.senders:  # the first attach is not to fail
+            if not self.senders:  # the first attach must not fail
                 raise
             self._reconnect(window)
 
     def _reconnect(self, window: Window) -> None:
-        """Returns when something is in flight again, so that a run does not end in between."""
+        """Reconnect; return when an event is in flight again, so that the run does not end in between."""
         (sender,), deadline_ns = self.senders, perf_counter_ns() + int(self.plan.drain_s * NS_PER_S)
         for url in self._urls:
             self._leave()

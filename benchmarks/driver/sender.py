@@ -1,6 +1,6 @@
-"""The sending end: keeps a window of unsettled events full until it is told to stop.
+"""Sending end: keeps a window of unsettled events full until it is told to stop.
 
-The hot loops cost about ten calls into proton per event and nothing else that could be moved out of them.
+The hot loops make about ten calls into proton per event; everything else is outside of them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from benchmarks.driver.measure import Outcomes, Tally, Window
 from benchmarks.driver.stamp import Template
 from benchmarks.driver.wire import Url, describe
 
-# What may wait inside proton: enough to fill a socket, little beside 1 MiB events times a window.
+# Most bytes that wait inside proton: enough to fill a socket, little compared with a window of large events.
 OUTPUT_LIMIT_BYTES = 4 * 1024 * 1024
 TAG_BYTES = 4
 OUTCOME_NAMES = {
@@ -27,7 +27,7 @@ OUTCOME_NAMES = {
 
 
 class DrivenSender(DrivenLink):
-    """Keeps up to `window` events unsettled until it is told to stop."""
+    """A sender that keeps up to `window` events unsettled until it is told to stop."""
 
     def __init__(
         self, url: Url, name: str, options: LinkOptions, *,
@@ -35,7 +35,7 @@ class DrivenSender(DrivenLink):
     ) -> None:  # fmt: skip
         self._template = Template(body_bytes, sender_id, durable=options.durable)
         self._body_c = ffi.from_buffer(self._template.buffer)
-        # A tag is used again only after its delivery was settled, so as many as the window never collide.
+        # A tag is reused only after its delivery was settled, so as many tags as the window suffice.
         self._tag_bytes = ffi.new("char[]", b"".join(i.to_bytes(TAG_BYTES, "big") for i in range(window)))
         self._tags = [
             ffi.new("pn_delivery_tag_t *", (TAG_BYTES, self._tag_bytes + i * TAG_BYTES))[0] for i in range(window)
@@ -47,7 +47,7 @@ class DrivenSender(DrivenLink):
         self._outcomes = outcomes
         self._acked = 0
         self.sent = 0
-        self.lost = 0  # in flight when a connection ended (only redirects survive that): outcome unknown
+        self.lost = 0  # events in flight when a redirect ended the connection: outcome unknown
         super().__init__(url, name, options)
 
     def _make_link(self, url: Url) -> Any:
@@ -68,11 +68,11 @@ class DrivenSender(DrivenLink):
         super().follow(redirect)
 
     def resume(self, url: Url) -> None:
-        """After the end of a connection: sends again, there, what was in flight, and goes on."""
+        """Connect to `url` after the end of a connection, and send the events in flight again."""
         in_flight = len(self._pending)
         self._left += in_flight
         self.sent -= in_flight
-        self.lost -= in_flight  # which `follow` takes them for
+        self.lost -= in_flight  # `follow` counts them as lost
         self.hops = 0
         self.follow(Redirected(url))
 
@@ -81,7 +81,7 @@ class DrivenSender(DrivenLink):
         self.work()
 
     def stop(self) -> None:
-        """No more new events; what is in flight is still waited for."""
+        """Send no new events; events in flight are still awaited."""
         self._left = 0
 
     @property
@@ -93,7 +93,7 @@ class DrivenSender(DrivenLink):
         return len(self._pending)
 
     def work(self) -> None:
-        """Sends what window, credit and proton's buffer allow, then writes. Called after every read."""
+        """Send what window, credit and proton's buffer allow, then write. Called after every read."""
         while self._send_some():
             self.wire.flush()
             if self.wire.wants_write:
@@ -136,7 +136,7 @@ class DrivenSender(DrivenLink):
         lib.pn_delivery_settle(delivery)
 
     def counted(self, now_ns: int, window: Window) -> None:
-        """Puts the acknowledgements of one read into the tally."""
+        """Add the acknowledgements of one read to the tally."""
         if self._acked:
             self._tally.count(self._acked, now_ns, window)
             self._acked = 0

@@ -1,8 +1,8 @@
-"""The body of a benchmark event: filler, and at its very end a stamp.
+"""Body of a benchmark event: filler, and at its very end a stamp.
 
-The stamp says who sent the event, as which one, and when. It stands at the *end* because a broker may add sections
-in front (delivery or message annotations), so the distance to the start of a delivered message is unknown, and the
-data section is the last section. The reader finds it without decoding anything.
+The stamp has the sender's number, the sequence number and the time. It is at the *end* because a broker may add
+sections in front (delivery or message annotations), while the data section is the last one. So the reader finds the
+stamp without decoding anything.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from functools import lru_cache
 _STAMP = struct.Struct("<QIIQ")
 _SEQUENCE_AT, _SEQUENCE_BYTES = 12, 4  # in the stamp
 _LARGE_BYTES = 4096
-"""Smaller bodies are stamped in columns, one beside the other, at a third of what it costs to make each by itself.
-That was a fifth of what the driver and our client spent, which share two processors with three nodes."""
+"""Size below which many bodies are stamped at once, column by column, which is faster than one by one."""
 _MAGIC = 0x48464253_42454E43  # any constant that filler bytes cannot form: tells a foreign message from one of ours
 _DATA_HEADER = struct.Struct(">3sBI")
 _DATA_SECTION = b"\x00\x53\x75"
@@ -27,8 +26,8 @@ _BINARY_32 = 0xB0
 MIN_BODY_BYTES = _STAMP.size
 
 GREETING = b"a sender is here"
-"""What a sender whose client connects by itself, when it has something to send, sends before anything counts: an AMQP
-sender's link is attached then, too. Receivers pass it over."""
+"""First event of a sender whose client connects by itself, so that its connection is open before the measurement, as an
+AMQP sender's link is. Receivers skip it."""
 
 
 class Template:
@@ -49,7 +48,7 @@ class Template:
         _STAMP.pack_into(self.buffer, self._at, _MAGIC, self._sender_id, sequence & 0xFFFFFFFF, now_ns)
 
     def bodies(self, first: int, number: int, now_ns: int) -> list[bytes]:
-        """For drivers on a client library: stamped bodies, with nothing of AMQP around them."""
+        """Make `number` stamped bodies without AMQP encoding, for drivers on a client library."""
         filler, pack, sender_id = self._filler, _STAMP.pack, self._sender_id
         if len(filler) > _LARGE_BYTES:
             return [filler + pack(_MAGIC, sender_id, n & 0xFFFFFFFF, now_ns) for n in range(first, first + number)]
@@ -70,9 +69,7 @@ def _side_by_side(size: int, number: int) -> struct.Struct:
 
 
 def read_stamp(buffer: bytes | bytearray | memoryview, size: int) -> tuple[int, int, int] | None:
-    """(sender id, sequence, time sent in ns) of the message in the first `size` bytes, or None when it is not one
-    of ours.
-    """
+    """Read (sender id, sequence, time sent in ns) from a message of `size` bytes; None if it is not ours."""
     if size < _STAMP.size:
         return None
     magic, sender_id, sequence, sent_ns = _STAMP.unpack_from(buffer, size - _STAMP.size)
@@ -80,9 +77,10 @@ def read_stamp(buffer: bytes | bytearray | memoryview, size: int) -> tuple[int, 
 
 
 class Sequences:
-    """What a receiver that gets whole bodies, many at a time, notes of them: each sender's must come in order, none
-    missing, none twice; greetings are passed over. (The AMQP receiver, to which deliveries come one by one, keeps the
-    same account itself.)
+    """Check of the order of events for receivers that get many bodies at a time: each sender's must come in order,
+    once.
+
+    It skips greetings. The AMQP receiver, which gets deliveries one by one, does the same check itself.
     """
 
     def __init__(self) -> None:
@@ -92,7 +90,7 @@ class Sequences:
         self.foreign = 0
 
     def take(self, bodies: Iterable[bytes]) -> list[int]:
-        """Returns when each was sent, in ns, of those that are ours."""
+        """Check bodies; return the times in ns at which ours were sent."""
         sent = []
         for body in bodies:
             stamp = read_stamp(body, len(body))
@@ -110,9 +108,10 @@ class Sequences:
         return sent
 
     def count(self, number: int, first: bytes, last: bytes, bodies: Callable[[], Iterable[bytes]]) -> int:
-        """The same for who does not ask when they were sent: how many of these are ours. To look into each would cost
-        more than to read it. So only the ends are looked at where they say that all between them are there: a body
-        that is missing beside another one that came twice, both in one list, would not be seen.
+        """Check bodies without reading their times; return how many are ours.
+
+        Opening each body would cost more than reading it. So if the stamps of the first and the last body fit `number`,
+        only these two are opened. A list in which one body is missing and another one is there twice is not noticed.
         """
         begin, end = read_stamp(first, len(first)), read_stamp(last, len(last))
         if begin is not None and end is not None:

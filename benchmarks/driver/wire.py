@@ -1,9 +1,8 @@
 """One AMQP connection: proton's C transport on one side, a non-blocking socket on the other.
 
-Only this file knows sockets, and only this file knows how proton's buffers want to be fed: input is pushed in the
-pieces proton has room for, output is gathered into large writes (proton hands it out frame by frame; one system
-call per frame would cost more than the frame). Every connection carries exactly one link, so an event needs no
-lookup of its owner.
+Only this file knows sockets and proton's buffers. It pushes input in pieces for which proton has room, and gathers
+output into large writes: proton returns it frame by frame, and a system call costs more than a frame. Every connection
+carries exactly one link, so an event needs no lookup of its owner.
 """
 
 from __future__ import annotations
@@ -17,27 +16,27 @@ from urllib.parse import unquote, urlsplit
 import cproton
 from cproton import ffi, lib
 
-READ_BYTES = 256 * 1024  # one read takes what a busy peer sends in about a millisecond
-WRITE_BYTES = 256 * 1024  # as much as is gathered for one write
+READ_BYTES = 256 * 1024  # most bytes of one read
+WRITE_BYTES = 256 * 1024  # most bytes of one write
 MAX_FRAME_BYTES = 64 * 1024  # the largest frame we take; a peer's own limit governs what we send
 CONNECT_TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True)
 class Url:
-    """Where to connect and which address to attach to: amqp://[user:password@]host:port/address"""
+    """Address of a peer and of a link at it: amqp://[user:password@]host:port/address"""
 
     host: str
     port: int
     address: str
     user: str | None = None
     password: str | None = None
-    hostname: str | None = None  # what open and SASL call the peer, when a redirect gave it another name
+    hostname: str | None = None  # the peer's name in open and SASL, if a redirect gave it another one
 
     @classmethod
     def parse(cls, text: str) -> Url:
         parts = urlsplit(text)
-        address = unquote(parts.path[1:])  # one slash parts it from the port: an address may begin with another
+        address = unquote(parts.path[1:])  # one slash is the separator; the address may begin with another
         if parts.scheme != "amqp" or not parts.hostname or not address:
             raise ValueError(f"not a usable url: {text!r} (expected amqp://host:port/address)")
         user = unquote(parts.username) if parts.username else None
@@ -50,7 +49,7 @@ class PeerError(Exception):
 
 
 class Wire:
-    """Bytes in, events out. The endpoint (a sender or receiver) hangs itself into `on_event`."""
+    """An AMQP connection: bytes in, events out. The endpoint (a sender or receiver) sets `on_event`."""
 
     def __init__(self, url: Url, container_id: str, desired_capabilities: tuple[str, ...] = ()) -> None:
         self.url = url
@@ -95,11 +94,11 @@ class Wire:
 
     @property
     def wants_write(self) -> bool:
-        """The socket took less than there was to write."""
+        """True while output waits for the socket."""
         return self._output_end > self._output_start
 
     def on_readable(self) -> None:
-        """Reads once, hands everything to proton and its events to the endpoint."""
+        """Read once; pass the bytes to proton and its events to the endpoint."""
         try:
             size = self.socket.recv_into(self._input)
         except BlockingIOError:
@@ -123,7 +122,7 @@ class Wire:
             self.dispatch()
 
     def dispatch(self) -> None:
-        """Hands on every collected event. Called often: nothing here but the loop."""
+        """Pass every collected event to the endpoint."""
         collector, on_event = self._collector, self.on_event
         peek, pop, kind_of, null = lib.pn_collector_peek, lib.pn_collector_pop, lib.pn_event_type, ffi.NULL
         while (event := peek(collector)) != null:
@@ -131,7 +130,7 @@ class Wire:
             pop(collector)
 
     def flush(self) -> None:
-        """Writes until proton has nothing more or the socket is full."""
+        """Write until proton has no more output or the socket is full."""
         while True:
             if self._output_start == self._output_end and not self._gather():
                 return
@@ -157,11 +156,11 @@ class Wire:
         return at > 0
 
     def tick(self, now_ms: int) -> None:
-        """Lets proton keep the connection alive; to be called more often than any peer's idle timeout."""
+        """Let proton keep the connection alive; call it more often than any peer's idle timeout."""
         lib.pn_transport_tick(self._transport, now_ms)
 
     def close(self) -> None:
-        """Says goodbye as far as the socket takes it at once, then hangs up."""
+        """Send a close if the socket takes it at once, then close the socket."""
         if not self.closed:
             lib.pn_connection_close(self.connection)
             self.flush()
@@ -169,7 +168,7 @@ class Wire:
         self.socket.close()
 
     def condition(self) -> str:
-        """Why the peer or proton ended the conversation."""
+        """Describe why the peer or proton ended the connection."""
         for condition in (
             lib.pn_connection_remote_condition(self.connection),
             lib.pn_session_remote_condition(self.session),
@@ -194,7 +193,7 @@ def _put_symbols(data: Any, symbols: tuple[str, ...]) -> None:
 
 
 def put_symbol_map(data: Any, entries: dict[str, str]) -> None:
-    """Fills a pn_data with a map of symbols to symbols (link properties)."""
+    """Write a map of symbols to symbols (link properties) into a pn_data."""
     lib.pn_data_put_map(data)
     lib.pn_data_enter(data)
     for key, value in entries.items():
@@ -204,7 +203,7 @@ def put_symbol_map(data: Any, entries: dict[str, str]) -> None:
 
 
 def read_simple_map(data: Any) -> dict[str, str | int]:
-    """Reads a map whose values are strings, symbols or integers; other values are left out."""
+    """Read a map whose values are strings, symbols or integers; other values are left out."""
     strings = {cproton.PN_STRING: cproton.pn_data_get_string, cproton.PN_SYMBOL: cproton.pn_data_get_symbol}
     integers = {
         cproton.PN_UBYTE: lib.pn_data_get_ubyte, cproton.PN_USHORT: lib.pn_data_get_ushort,

@@ -1,10 +1,9 @@
-"""A second load driver, for Kafka's protocol, of the same shape as `benchmarks.driver`: it takes the same plan, sends
-the same bodies in the same window, and counts, times and reports by the very same code (`benchmarks.driver.bounded`).
+"""A second load driver, for Kafka's protocol, with the same plans and reports as `benchmarks.driver`.
 
-What differs: it stands on confluent-kafka (librdkafka), the client that Python programs use with Kafka, because a Kafka
-client written for a benchmark would say nothing about Kafka. librdkafka gathers events into batches by itself, in
-threads of its own: their CPU counts as the client's.
+It sends the same bodies in the same window, and the same code counts, times and reports (`benchmarks.driver.bounded`).
+But it uses confluent-kafka (librdkafka), the usual client of Python programs, because a client of our own would tell
+nothing about Kafka. librdkafka batches events by itself, in its own threads; their CPU counts as the client's.
 
-Beside this driver: `pom.xml` names the brokers' artifacts (scripts/kafka.sh fetches them), `requirements.lock` the
-client. Neither is part of Holdfast or of what it needs.
+`pom.xml` names the brokers' artifacts (scripts/kafka.sh fetches them), `requirements.lock` the client. Holdfast needs
+neither.
 """

@@ -1,7 +1,7 @@
 """Producers and consumers of confluent-kafka behind the plan and the report that all drivers share.
 
-Guarantee that is asked for: acks=all with an idempotent producer. Everything else is as the client comes, but for the
-largest size of a message and what a plan's options name (a target may set `linger.ms`).
+The producer is idempotent, with acks=all. All other settings are the client's defaults, except for the largest size of
+a message and the options of a plan (a target may set `linger.ms`).
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from benchmarks.driver.stamp import GREETING
 from benchmarks.driver.wire import PeerError, Url
 
 ATTACH_TIMEOUT_S = 15.0
-SHORT_S = 0.001  # the wait of a loop with several endpoints, when none of them has anything
+SHORT_S = 0.001  # wait of a loop with several endpoints when none of them has events
 PARTITION = 0
-MAX_MESSAGE_BYTES = 2 << 20  # bodies go up to 1 MiB, and the default leaves no room for what stands around them
+MAX_MESSAGE_BYTES = 2 << 20  # a body may have 1 MiB, and the default leaves no room for its envelope
 
 
 class KafkaSender(LibrarySender):
@@ -41,7 +41,7 @@ class KafkaSender(LibrarySender):
         )
 
     def greet(self) -> None:
-        """Now the connection, the producer's id and the leaders' addresses are there."""
+        """Send a first event, so that the connection, the producer id and the leaders' addresses are known."""
         problems: list[str] = []
 
         def heard(error: KafkaError | None, _: Message) -> None:
@@ -54,7 +54,7 @@ class KafkaSender(LibrarySender):
             raise PeerError(f"{self._topic}: the first event was not taken: {problems or 'no answer'}")
 
     def work(self, wait_s: float) -> bool:
-        """Sends some of what the window allows, then takes the reports that are there; whether there was anything."""
+        """Send some events that the window allows, then take reports; return whether there was any work."""
         number = min(self.room, AT_ONCE)
         if number > 0:
             produce, topic = self._producer.produce, self._topic
@@ -75,7 +75,7 @@ class KafkaSender(LibrarySender):
             self.refused(partition, error.name(), error.str())
 
     def close(self) -> None:
-        self._producer.purge()  # of what was given up, nothing is sent any more
+        self._producer.purge()  # events that were given up are not sent any more
         self._producer.flush(0)
 
 
@@ -85,14 +85,14 @@ class KafkaReceiver(LibraryReceiver):
         self._consumer = Consumer(
             {
                 **_common(end.url, end.name),
-                "group.id": end.name,  # the client wants one; nothing is committed
+                "group.id": end.name,  # the client needs one; nothing is committed
                 "enable.auto.commit": False,
-                # As it comes it asks for nothing more for a whole second once 64 MiB wait to be polled.
+                # By default the client pauses fetching for a second once 64 MiB wait to be polled.
                 "fetch.queue.backoff.ms": 10,
                 **end.options.properties,
             }
         )
-        # Where the partition ends is asked its leader, so that the connection is there before anything counts.
+        # Asking the leader for the partition's ends also opens the connection before the measurement.
         topic, start = end.url.address, end.options.start
         low, high = self._consumer.get_watermark_offsets(TopicPartition(topic, PARTITION), timeout=ATTACH_TIMEOUT_S)
         place = {"earliest": low, "latest": high}.get(start)
@@ -102,7 +102,7 @@ class KafkaReceiver(LibraryReceiver):
         self._consumer.assign([self._place])
 
     def work(self, wait_s: float) -> bool:
-        """Takes what is there, waiting for the first of it; whether there was any."""
+        """Wait for a message, then take all that are there; return whether there was any."""
         first = self._consumer.poll(wait_s)  # `consume` would wait until it has as many as it is asked for
         if first is None:
             return False
@@ -118,7 +118,7 @@ class KafkaReceiver(LibraryReceiver):
 
 
 class KafkaLoad(LibraryLoad[KafkaSender, KafkaReceiver]):
-    """All endpoints in turn, in one thread: the library's own threads wait for sockets, this one for the library."""
+    """A run on Kafka: one thread serves all endpoints in turn, and the library's own threads wait for sockets."""
 
     def _attach(self, run: int) -> None:
         try:
@@ -156,9 +156,9 @@ class KafkaLoad(LibraryLoad[KafkaSender, KafkaReceiver]):
 
 
 def _common(url: Url, name: str) -> dict[str, Any]:
-    """Errors are not listened to: what one costs is in the delivery reports; else it is written to stderr."""
+    """Return the settings of all clients. Errors are ignored, not logged: delivery reports show their effects."""
     return {"bootstrap.servers": f"{url.host}:{url.port}", "client.id": name, "error_cb": _ignore, "log_level": 0}
 
 
 def _ignore(error: Any) -> None:
-    """librdkafka tries again by itself."""
+    """Ignore an error, since librdkafka tries again by itself."""

@@ -1,1 +1,1 @@
-"""`make bench`: what is compared (`rows`), one measurement (`cell`), all of them (`run`), and the table (`report`)."""
+"""Benchmark matrix of `make bench`: rows (`rows`), one measurement (`cell`), a run (`run`), the table (`report`)."""

@@ -1,6 +1,4 @@
-"""One cell of the matrix: one contestant in one row, once. A fresh log each time, so that no run carries another's
-backlog.
-"""
+"""Cell of the matrix: one run of one contestant in one row, with a fresh log, so that no backlog is left over."""
 
 from __future__ import annotations
 
@@ -23,14 +21,14 @@ from benchmarks.matrix.rows import MIB, Row
 from benchmarks.peers.base import Peer, PeerFailed, TargetLog
 
 WARMUP_S = 1.0
-FILL_WINDOW = 10_000  # a backlog comes in as fast as a client library makes it
+FILL_WINDOW = 10_000  # window in which a client library fills a backlog
 CREDIT = 2000
 READING_S = 2.0
-"""A backlog is read again until that took so long: one reading of a tenth of that is as much chance as speed ..."""
+"""A backlog is read again until all readings took so long, since a single short one is mostly chance."""
 MOST_READINGS = 20
-"""... but not without end: one that takes no time to speak of never adds up to that."""
+"""Most readings of a backlog, for very short ones."""
 MICROSECONDS = 1_000_000
-DOUBTS = ("gaps", "repeats", "foreign")  # of what was received
+DOUBTS = ("gaps", "repeats", "foreign")  # in the events received
 
 
 @dataclass(frozen=True)
@@ -42,13 +40,13 @@ class Cell:
     events_per_s: float
     receive_events_per_s: float | None
     latency_ms: Mapping[str, float]
-    cpu_us: Mapping[str, float]  # client, all; where one node leads, leader, follower (mean of them)
-    other_cores: float  # cores that everything else on the machine used meanwhile, but for the idle clusters
+    cpu_us: Mapping[str, float]  # client, all; with one leader also leader, follower (mean)
+    other_cores: float  # cores that other processes used meanwhile, without idle clusters
     problems: tuple[str, ...]
-    driver: Mapping[str, Any]  # all that the driver reported
+    driver: Mapping[str, Any]  # the driver's whole report
     idle_cores: float = 0.0  # cores that the clusters of the other contestants used meanwhile
     load: tuple[float, float] = (0.0, 0.0)  # the machine's load average (1 min), before and after
-    took_s: float = 0.0  # with all that it takes to come there and to clean up
+    took_s: float = 0.0  # with preparation and clean-up
 
 
 def measure(row: Row, contestant: Contestant, peers: Mapping[str, Peer], seconds: float) -> Cell:
@@ -74,8 +72,9 @@ def measure(row: Row, contestant: Contestant, peers: Mapping[str, Peer], seconds
 
 
 def drive(target: TargetLog, plan: LoadPlan, began: Callable[[], None] | None = None) -> dict[str, Any]:
-    """One plan for all. Clients are loaded only where they are needed: Kafka's may not be there. `began`: see
-    `BoundedLoad.run`.
+    """Run a plan with the target's driver. `began`: see `BoundedLoad.run`.
+
+    Client libraries are imported only if they are needed, since Kafka's may be missing.
     """
     if target.driver == "kafka":
         from benchmarks.kafka.load import KafkaLoad
@@ -91,7 +90,7 @@ def drive(target: TargetLog, plan: LoadPlan, began: Callable[[], None] | None = 
 
 
 def _read(target: TargetLog, plan: LoadPlan) -> dict[str, Any]:
-    """What all readings came to. After one that is not whole there is no other, nor of a queue, which is empty then."""
+    """Read a backlog repeatedly and sum up the readings; stop after an incomplete one, and after one of a queue."""
     readings: list[dict[str, Any]] = []
     took_s = 0.0
     while len(readings) < MOST_READINGS and took_s < READING_S:
@@ -108,7 +107,7 @@ def _read(target: TargetLog, plan: LoadPlan) -> dict[str, Any]:
 
 
 def _delete(peer: Peer, target: TargetLog) -> list[str]:
-    """What went wrong, if anything: a log that stays costs disk, not the figures already taken."""
+    """Delete a log and list what went wrong; a log that stays costs disk, but the figures are valid."""
     try:
         peer.delete(target)
     except (OSError, PeerFailed) as error:
@@ -133,7 +132,7 @@ def _plan(row: Row, contestant: Contestant, target: TargetLog, seconds: float) -
 
 
 def _fill_plan(row: Row, target: TargetLog) -> LoadPlan:
-    """A client library fills the log in the way that is fastest for it; AMQP links do as in the other rows."""
+    """Make the plan that fills a backlog: client libraries in their fastest way, AMQP links as in the other rows."""
     return LoadPlan(
         senders=1, send_urls=(target.send_url,), send_options=target.send_options,
         size=row.size, window=row.window if target.driver == "amqp" else FILL_WINDOW, count=row.count,
@@ -153,7 +152,7 @@ def _cpu_s(processes: Mapping[Any, psutil.Process]) -> dict[Any, float]:
 
 
 def _idle_cpu_s(peers: Iterable[Peer]) -> float:
-    """Of all their nodes; one that has ended is nobody's business here."""
+    """Return the CPU seconds of all nodes of idle peers; a node that has ended does not count."""
     total_s = 0.0
     for peer in peers:
         for process in peer.processes().values():
@@ -164,7 +163,7 @@ def _idle_cpu_s(peers: Iterable[Peer]) -> float:
 
 
 def idle_cores(peers: Mapping[str, Peer], seconds: float) -> dict[str, float]:
-    """What each cluster uses while nobody asks anything of it, all its processes together."""
+    """Measure the cores that each cluster uses while it is idle, all its processes together."""
     if not peers:
         return {}
     before_s, began_s = {name: _idle_cpu_s([peer]) for name, peer in peers.items()}, time.monotonic()
@@ -174,7 +173,7 @@ def idle_cores(peers: Mapping[str, Peer], seconds: float) -> dict[str, float]:
 
 
 def _machine_cpu_s() -> float:
-    """CPU seconds of all processes and the kernel since the machine started."""
+    """Return the CPU seconds of all processes and the kernel since the machine started."""
     times = psutil.cpu_times()
     return float(sum(times) - times.idle - times.iowait - times.guest - times.guest_nice)
 
@@ -212,7 +211,7 @@ def _cell(
 
 
 def _problems(sent: dict[str, Any] | None, received: dict[str, Any] | None) -> list[str]:
-    """What makes the figures of a cell doubtful."""
+    """List the problems that make the figures of a cell doubtful."""
     found = []
     if sent:
         reasons = sent["reasons"]

@@ -1,15 +1,15 @@
-"""Who takes part: kinds of logs of the peers, each behind a client that sends and reads in one way.
+"""Contestants: kinds of logs of the peers, each with a client that sends and reads in one way.
 
-Contestants of one row promise the same durability where they can: Holdfast `fsync` stands against the quorum queue and
-Kafka with a flush for each batch (all sync before they acknowledge), Holdfast `replicated` against the stream and Kafka
-as it ships (all acknowledge from page caches). Artemis promises less than those it stands beside: it has two replicas,
-and the second one answers from its memory (peers/artemis.py).
+Contestants of one row promise the same durability if possible. Holdfast `fsync` is compared with the quorum queue and
+with Kafka with a flush for each batch: all sync before they acknowledge. Holdfast `replicated` is compared with the
+stream and with Kafka's defaults: all acknowledge from page caches. Artemis promises less: it has two replicas, and the
+second one answers from its memory (peers/artemis.py).
 
-Where somebody stands there with a deep window, Holdfast does so, too, and the best of each side is what counts: then no
-more than that window bounds what is in flight, and nobody looks at the latency that comes of it.
+If a rival has a line with a deep window, Holdfast has one, too, and the best of each side counts. Then only that window
+bounds the events in flight, and the latency does not count.
 
-Kafka does not speak AMQP: it is driven through its own client. So Holdfast runs by the AMQP driver that RabbitMQ and
-Artemis are driven by, and by its own client, which is what Kafka's lines are held against first.
+Kafka does not speak AMQP, so its own client drives it. Therefore Holdfast runs with the AMQP driver, as RabbitMQ and
+Artemis do, and with its own client, with which Kafka's lines are compared first.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from benchmarks.driver.bounded import Reading, Sending
 
 @dataclass(frozen=True)
 class Contestant:
-    """One kind of log of one peer, and how it is used."""
+    """One kind of log of one peer, with its window and its way of sending and reading."""
 
     peer: str  # key of the started peers
-    kind: str  # what Peer.create() is asked for
+    kind: str  # argument of Peer.create()
     title: str
-    rivals: tuple[Contestant, ...] = ()  # the Holdfast kinds it is held against, the fairest first
+    rivals: tuple[Contestant, ...] = ()  # the Holdfast kinds to compare with, the fairest first
     partitions: int = 1
-    window: int | Literal["row", "own"] = "row"  # events in flight: as the row says, or as its client thinks right
+    window: int | Literal["row", "own"] = "row"  # events in flight: the row's, or the client's choice
     sending: Sending = "events"
     reading: Reading = "events"
 
@@ -68,7 +68,7 @@ ARRAYS = Contestant(
     "holdfast-replicated", "own-client", "Holdfast replicated, arrays", sending="chunks", reading="arrays"
 )
 
-# Of large events, more than are in flight in their row.
+# More large events in flight than in the other lines of their row.
 REPLICATED_1000 = Contestant("holdfast-replicated", "log", "Holdfast replicated, window 1,000", window=1000)
 STREAM_1000 = Contestant(
     "rabbitmq", "stream", "RabbitMQ stream, window 1,000", (REPLICATED_1000, REPLICATED), window=1000

@@ -1,5 +1,6 @@
-"""What `make bench` measures beside the rows, each on clusters of its own: what idle partitions cost, and what becomes
-of them, or of one, when a node is killed. These goals are bounds in seconds and cores: nobody stands beside Holdfast.
+"""Extras of `make bench` beside the rows: many idle partitions, and the wait after a node is killed.
+
+Each runs on clusters of its own. Their goals are bounds in seconds and cores, without a rival.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ KILLED = ("Holdfast", "Kafka", "Artemis fsync, two replicas")
 
 @dataclass(frozen=True)
 class ExtraTable:
-    """A table of its own, and what it says of the goals."""
+    """A table of its own, with verdicts on its goals."""
 
     title: str
     columns: Sequence[str]
@@ -37,7 +38,7 @@ class ExtraTable:
 class Extra:
     name: str
     title: str
-    measure: Callable[[Path, int, Console], ExtraTable]  # given the number of repeats
+    measure: Callable[[Path, int, Console], ExtraTable]  # directory, repeats, console
 
 
 def many_partitions(directory: Path, repeats: int, console: Console) -> ExtraTable:

@@ -1,7 +1,7 @@
-"""What Holdfast promises, as ratios within one run, and whether a run has shown it.
+"""Goals of Holdfast, as ratios within one run, and their verdicts.
 
-Absolute figures say more about the machine than about the brokers. Where a goal is "twice what it was", what it was is
-taken as a ratio, too: to what Kafka did in the same run then.
+Absolute figures tell more about the machine than about the brokers. If a goal is "twice what it was", the old value is
+a ratio, too: to Kafka in the same run.
 """
 
 from __future__ import annotations
@@ -16,24 +16,27 @@ Measure = Literal["events", "received", "CPU"]
 WORDS = {"events": "events/s", "received": "received/s", "CPU": "CPU for an event, of all processes"}
 
 NOISE = 0.8
-"""Of a ratio to RabbitMQ as it was. The same one came out as 2.5 and as 3.5 on two machines."""
+"""Share of an earlier ratio to RabbitMQ that must be kept; the same ratio differs between machines."""
 
 
 @dataclass(frozen=True)
 class Goal:
-    """The best of `mine` must have `factor` times what the best of `theirs` has: events a second, or those received
-    beside them; of CPU for an event, at most so much. The best is who has most a second, whatever is asked.
+    """The best of `mine` must reach `factor` times the measure of the best of `theirs`; for CPU it may need at most
+    that.
+
+    The measure is events sent a second, events received a second, or CPU for each event. The best of a side is always
+    the one with the highest rate.
     """
 
     mine: tuple[Contestant, ...]
     theirs: tuple[Contestant, ...]
     factor: float
     measure: Measure = "events"
-    reason: str = ""  # for a factor that does not speak for itself
+    reason: str = ""  # explains the factor, if necessary
 
 
 def rate_and_cpu(mine: Contestant, theirs: tuple[Contestant, ...]) -> tuple[Goal, Goal]:
-    """At least the rate, and at most the CPU for an event."""
+    """Make the goals of at least the rivals' rate and at most their CPU for each event."""
     return Goal((mine,), theirs, 1.0), Goal((mine,), theirs, 1.0, "CPU")
 
 
@@ -43,18 +46,18 @@ def twice(mine: tuple[Contestant, ...], theirs: tuple[Contestant, ...], was: flo
 
 
 def defaults(mine: Contestant, deep: Contestant) -> Goal:
-    """What a program gets that chooses nothing, beside one with a window that is as deep as it likes."""
+    """Make the goal that the defaults of the client keep most of the rate of a deep window."""
     return Goal((mine,), (deep,), 0.9, reason="the defaults bound the latency, and are to cost little of the rate")
 
 
 def kept(mine: Contestant, theirs: Contestant, was: float) -> Goal:
-    """For plain AMQP clients, who are to lose nothing."""
+    """Make the goal that plain AMQP clients keep their ratio to a rival."""
     return Goal((mine,), (theirs,), round(NOISE * was, 2), reason=f"{NOISE:g} of {was:g}, which it was on 2026-11-20")
 
 
 @dataclass(frozen=True)
 class GoalVerdict:
-    """`subject`: of what; `mine` beside `theirs`: who, with what each has."""
+    """Verdict on a goal. `subject`: what was measured; `mine`, `theirs`: contestant and value of each side."""
 
     subject: str
     mine: str
@@ -73,7 +76,7 @@ class GoalVerdict:
         return f"at {'most' if self.at_most else 'least'} {self.factor:g}"
 
     def values(self) -> tuple[str, ...]:
-        """What the table shows, one text per column."""
+        """Return the texts of the table's columns."""
         reached = "reached" if self.reached else "NOT reached"
         return self.subject, self.mine, self.theirs, f"{self.ratio:.2f}", self.goal, reached, self.reason
 
@@ -82,7 +85,7 @@ COLUMNS = ("of what", "Holdfast", "beside", "ratio", "goal", "", "why this goal"
 
 
 def limited(subject: str, value: float, limit: float, unit: str) -> GoalVerdict:
-    """Where nobody stands beside it, but a bound: at most that."""
+    """Judge a value by an upper bound, without a rival."""
     return GoalVerdict(
         subject, f"{value:.3g} {unit}", f"the bound of {limit:g} {unit}", value / limit, 1.0, at_most=True
     )
@@ -105,7 +108,7 @@ class Measured(Protocol):
 
 
 def judged(goal: Goal, title: str, lines: Mapping[Contestant, Measured]) -> GoalVerdict | None:
-    """None: there is nothing on one of the sides."""
+    """Judge a goal; None if one of the sides has no figures."""
     mine, theirs = _sides(goal, lines)
     if not mine or not theirs:
         return None
@@ -126,7 +129,7 @@ def judged(goal: Goal, title: str, lines: Mapping[Contestant, Measured]) -> Goal
 
 
 def undecided(goal: Goal, lines: Mapping[Contestant, Measured]) -> tuple[Contestant, ...]:
-    """Both sides, if some repeats reached the goal and others did not: three say little then."""
+    """Return both sides of a goal that some repeats reached and others missed; they need more repeats."""
     both = _sides(goal, lines)
     if not all(both):
         return ()
@@ -137,7 +140,7 @@ def undecided(goal: Goal, lines: Mapping[Contestant, Measured]) -> tuple[Contest
 
 
 def _sides(goal: Goal, lines: Mapping[Contestant, Measured]) -> tuple[tuple[Contestant, ...], tuple[Contestant, ...]]:
-    """Who counts. Of a rival that stands there in several ways, the best may be the one that is missing: then none."""
+    """Return the contestants of both sides; no rivals if one of theirs is missing, since that may be their best."""
     mine = tuple(one for one in goal.mine if one in lines)
     if not all(one in lines for one in goal.theirs):
         return mine, ()
@@ -145,7 +148,7 @@ def _sides(goal: Goal, lines: Mapping[Contestant, Measured]) -> tuple[tuple[Cont
 
 
 def _best(goal: Goal, side: tuple[Contestant, ...], lines: Mapping[Contestant, Measured]) -> tuple[Contestant, float]:
-    """Who is the best of a side, and what it has of what the goal measures."""
+    """Return the best contestant of a side and its value of the goal's measure."""
 
     def rate(one: Contestant) -> float:
         return (lines[one].received_per_s or 0.0) if goal.measure == "received" else lines[one].events_per_s

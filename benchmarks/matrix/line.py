@@ -1,4 +1,4 @@
-"""One contestant in one row: medians over the repeats."""
+"""Line of a table: one contestant in one row, with medians over the repeats."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Line:
         return statistics.median(found) if found else None
 
     def each(self, measure: Measure) -> list[float]:
-        """What a goal measures, of each repeat, in their order."""
+        """Return the values of a goal's measure, one for each repeat, in order."""
         if measure == "CPU":
             return [cell.cpu_us["all"] for cell in self.cells]
         if measure == "received":
@@ -58,7 +58,7 @@ class Line:
         return [cell.events_per_s for cell in self.cells]
 
     def values(self, rival: Line | None) -> list[str]:
-        """What the table shows, one text per column."""
+        """Return the texts of the table's columns."""
         rate, used_us = self.events_per_s, self.cpu_us("all")
         theirs_us = rival.cpu_us("all") if rival else None
         return [
@@ -75,7 +75,7 @@ class Line:
 
 
 def lines_of(row: Row, cells: Iterable[Cell]) -> list[Line]:
-    """Of those contestants that have figures."""
+    """Make the lines of a row, for the contestants that have cells."""
     of_row = [cell for cell in cells if cell.row == row.name]
     by_title = {one.title: tuple(cell for cell in of_row if cell.contestant == one.title) for one in row.contestants}
     return [Line(row, one, by_title[one.title]) for one in row.contestants if by_title[one.title]]

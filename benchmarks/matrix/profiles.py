@@ -1,6 +1,6 @@
-"""Where the leader's CPU time goes: a cluster of its own under load, each node with the sampling profiler inside.
+"""Profile of the leader's CPU time: a cluster under load, each node with the sampling profiler inside.
 
-Apart from the measured cells, because even a sampler costs a little.
+It runs apart from the measured cells, because even a sampler costs a little.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SHOWN = 25
 
 @dataclass(frozen=True)
 class Profile:
-    """The dearest lines and functions of one process, as shares of all the CPU time it used."""
+    """The most expensive lines and functions of one process, as shares of its CPU time."""
 
     title: str
     lines: list[tuple[str, float]]
@@ -39,7 +39,7 @@ class Profile:
 
 
 def leader(directory: Path, row: Row, contestant: Contestant = FSYNC) -> Profile:
-    """The profile of the process that used most CPU, which under load is the leader's."""
+    """Return the profile of the process that used most CPU, which under load is the leader."""
     output = directory / f"profile-{row.name}"
     output.mkdir()
     paths = [str(PROFILER.resolve()), *filter(None, [os.environ.get("PYTHONPATH")])]

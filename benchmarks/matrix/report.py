@@ -1,4 +1,4 @@
-"""From cells to a table: medians over the repeats, ratios within a row, and whether the goals were reached."""
+"""Report of a run: tables of medians over the repeats, ratios within a row, and verdicts on the goals."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from benchmarks.matrix.line import COLUMNS, IN_TERMINAL, Line, lines_of
 from benchmarks.matrix.profiles import Profile
 from benchmarks.matrix.rows import Row
 
-CROWDED_CORES = 0.3  # other processes then took more than a share that can be overlooked
+CROWDED_CORES = 0.3  # more CPU of other processes than this is reported as a problem
 
 
 class Report:
@@ -51,7 +51,7 @@ class Report:
 
     @property
     def problems(self) -> list[str]:
-        """What the driver or the peers had to complain about, each kind once per contestant and row."""
+        """Problems of the driver and the peers, each kind once per contestant and row."""
         found = [f"{cell.row}, {cell.contestant}: {problem}" for cell in self.cells for problem in cell.problems]
         crowded = [cell.other_cores for cell in self.cells if cell.other_cores > CROWDED_CORES]
         if crowded:
@@ -125,7 +125,7 @@ that Holdfast line spends (less sensitive to what else runs on the machine than 
 
 
 def _rival(line: Line, lines: Sequence[Line]) -> Line | None:
-    """The Holdfast line that this line is to be held against."""
+    """Return the Holdfast line with which this line is compared."""
     others = {other.contestant: other for other in lines}
     return next((others[rival] for rival in line.contestant.rivals if rival in others), None)
 
@@ -137,7 +137,7 @@ def _lacking(row: Row, goal: Goal) -> str:
 
 
 def _circumstances(lines: Sequence[Line]) -> str:
-    """What else went on in the runs of a row, which are not one behind the other."""
+    """Describe the duration and the load of the runs of a row, which are spread over the whole run."""
     cells = [cell for line in lines for cell in line.cells]
 
     def span(value: Callable[[Cell], float]) -> str:

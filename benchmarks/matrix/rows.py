@@ -1,4 +1,4 @@
-"""What is measured: the rows, who takes part in each, and what Holdfast promises there."""
+"""Rows of the matrix, with the contestants and the goals of each."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ MIB = 1 << 20
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the matrix. Bounded by time; where an event is large, by a count, so that no row writes more
-    than some hundred MiB.
+    """One row of the matrix. Time bounds its runs; for large events a count does, so that none writes more than some
+    hundred MiB.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Row:
     window: int = 1000
     count: int | None = None  # per sender; None: bounded by seconds
     goals: tuple[Goal, ...] = ()
-    within_ms: tuple[tuple[Contestant, float], ...] = ()  # who confirms half of what it sends in no more than that
+    within_ms: tuple[tuple[Contestant, float], ...] = ()  # bounds for the p50 of a contestant
 
     def limited_to(self, titles: Collection[str]) -> Row:
         return replace(self, contestants=tuple(c for c in self.contestants if c.title in titles))

@@ -1,9 +1,9 @@
-"""`make bench`: Holdfast beside RabbitMQ, Artemis and Kafka, in one run on one machine, one table.
+"""Command of `make bench`: measures Holdfast beside RabbitMQ, Artemis and Kafka, in one run on one machine.
 
-Problem: brokers measured on different days, machines or clients cannot be compared, and a single run on a small
-machine is noise. So all clusters are up during the whole run (an idle one costs little, and what it costs is
-reported), each row goes to the contestants in turn, the turns are repeated in a rotating order, and medians and
-their ratios are what counts. Where the repeats do not agree about a goal, there are more of them.
+Brokers that were measured on different days, machines or clients cannot be compared, and a single run on a small
+machine is noise. So all clusters are up during the whole run; an idle one costs little, and the report shows how much.
+Each row runs with the contestants in turn, and the turns are repeated in rotating order. Medians and their ratios
+count. If the repeats do not agree about a goal, there are more of them.
 
     python -m benchmarks --quick                    # every row once, a few seconds each
     python -m benchmarks --row 1KiB --row 100B      # only these
@@ -45,12 +45,12 @@ from benchmarks.places import RESULTS, scratch
 
 REPEATS = 3
 REPEATS_MORE = 4
-"""Of both sides of a goal that was reached in some repeats and missed in others."""
+"""Further repeats of both sides of a goal that some repeats reached and others missed."""
 SECONDS = 5.0
 QUICK_SECONDS = 3.0
-INTERRUPTED = 130  # the exit status by which shells know it
+INTERRUPTED = 130  # exit status as shells set it
 IDLE_S = 5.0
-SETTLE_S = 1.0  # between two cells: what the last one left to be flushed or deleted is done then
+SETTLE_S = 1.0  # pause after a cell, for its remaining flushes and deletions
 
 MAKERS: dict[str, Callable[[Path], Peer]] = {
     "holdfast-fsync": lambda directory: Holdfast("fsync", directory),
@@ -74,7 +74,7 @@ class Bench:
         self.profiles: list[Profile] = []
 
     def start(self, directory: Path, life: contextlib.ExitStack) -> None:
-        """Brings up what the rows need and the machine has."""
+        """Start the peers that the rows need and the machine has."""
         for name in dict.fromkeys(c.peer for row in self.rows for c in row.contestants):
             try:
                 with self.console.status(f"starting {name}"):
@@ -88,7 +88,7 @@ class Bench:
         self._run(self.repeats, [(row, [c for c in row.contestants if c.peer in self.peers]) for row in self.rows])
 
     def decide(self) -> None:
-        """Goals that are near: to both sides alike, whichever way it stands, and once; all that was measured counts."""
+        """Repeat both sides of undecided goals, once; all repeats count."""
         self._run(REPEATS_MORE, [(row, near) for row in self.rows if (near := self._near(row))])
 
     def _near(self, row: Row) -> list[Contestant]:
@@ -119,7 +119,7 @@ class Bench:
             self._note(f"{row.name}, {contestant.title}: no figure: {error}")
 
     def profile(self, directory: Path) -> None:
-        """Of the leader, in each row, at work for whom the row's first goal is about."""
+        """Profile the leader in each row, under the load of the first contestant of the row's first goal."""
         for row in self.rows:
             try:
                 with self.console.status(f"profiling the leader: {row.title}"):
@@ -128,7 +128,7 @@ class Bench:
                 self._note(f"{row.name}: no profile: {error}")
 
     def run_extras(self, directory: Path, extras: Sequence[Extra]) -> None:
-        """One after the other, with nothing else up."""
+        """Run extras one after the other, with no other cluster up."""
         for extra in extras:
             try:
                 load, began_s = os.getloadavg()[0], time.monotonic()
@@ -143,7 +143,7 @@ class Bench:
         self._note("interrupted: what was measured until then is kept, with fewer repeats than asked for")
 
     def _note(self, text: str) -> None:
-        if text in self.notes:  # of two clusters of one broker
+        if text in self.notes:  # two clusters of one broker give the same note
             return
         self.notes.append(text)
         self.console.print(text, style="yellow", highlight=False)
@@ -160,7 +160,7 @@ class Bench:
 
 
 def _rotated(contestants: list[Contestant], by: int) -> list[Contestant]:
-    """Who goes first changes with every repeat."""
+    """Rotate the contestants, so that another one goes first in every repeat."""
     middle = by % len(contestants) if contestants else 0
     return contestants[middle:] + contestants[:middle]
 
@@ -169,7 +169,7 @@ NAMES = [part.name for part in (*MATRIX, *EXTRAS)]
 
 
 def _titles(words: Sequence[str]) -> set[str]:
-    """Of the contestants that are meant."""
+    """Return the titles of contestants that match the words."""
     found = set()
     for word in words:
         titles = {one.title for one in CONTESTANTS}
@@ -219,7 +219,7 @@ def main(
             bench.run_extras(directory, extras)
             if profile:
                 bench.profile(directory)
-        except KeyboardInterrupt:  # half an hour of figures is not thrown away for it
+        except KeyboardInterrupt:  # the figures so far are kept
             ended_early = True
             bench.interrupted()
     facts |= {"load_after": round(os.getloadavg()[0], 2), "took_minutes": round((time.monotonic() - began_s) / 60, 1)}

@@ -1,6 +1,5 @@
-"""The contestants: each module starts one kind of cluster on loopback, names its addresses, and takes it down
-again.
+"""Peers of the benchmark: each module starts one kind of cluster on loopback, and ends it again.
 
-Rule never broken: a peer lives in one temporary directory, listens on 127.0.0.1 only, is stopped by the process
-ids it recorded, and leaves nothing behind: no process, no file, no service enabled on the machine.
+A peer has one temporary directory, listens on 127.0.0.1 only, and is stopped by the process ids that it recorded. It
+leaves nothing: no process, no file, no enabled service.
 """

@@ -1,22 +1,20 @@
-"""An Apache ActiveMQ Artemis pair on loopback, in one temporary directory: a primary, and a backup that it replicates
-to.
+"""An Apache ActiveMQ Artemis pair on loopback, in one temporary directory: a primary and its backup.
 
-Problem: Artemis comes as an installation with an instance to be created from it. What both come down to is a class path
-and a broker.xml, so the jars that scripts/artemis.sh fetched are started directly, by the main class that Artemis has
-for embedding, with the flags and settings of an instance that `artemis create` makes, on ports that were free.
+Artemis comes as an installation from which an instance is created. In the end both need only a class path and a
+broker.xml. So the jars that scripts/artemis.sh fetched are started directly, on free ports, by Artemis' main class for
+embedding, with the flags and settings of `artemis create`.
 
-Two brokers, not three: a primary replicates to one backup, however many wait to become the next one. A durable message
-is acknowledged when the primary's journal has it and the backup has answered. The backup answers from its memory: it
-appends to its journal without waiting for a sync, or for a write (`ReplicationEndpoint`; only what is kept in a file
-of its own, being large, it syncs). So the two kinds of pair differ in what the primary does:
+There are two brokers, not three: a primary replicates to one backup, however many others wait. A durable message is
+acknowledged when the primary's journal has it and the backup has answered. The backup answers from its memory: it
+appends to its journal without waiting for a sync or a write (`ReplicationEndpoint`; it syncs only large messages, which
+have files of their own). So the two kinds of pair differ in the primary:
 
-- `fsync`: it syncs its journal, as Artemis ships;
-- `cached`: it writes, into its page cache, and does not sync: what `artemis create --no-fsync` makes. (Not to wait for
-  the write either, journal-sync-non-transactional=false, came out no faster, and an event would be in no page cache.)
+- `fsync`: it syncs its journal, which is Artemis' default;
+- `cached`: it writes into its page cache and does not sync, as with `artemis create --no-fsync`. (With
+  journal-sync-non-transactional=false it would not even wait for the write.)
 
-Artemis speaks AMQP 1.0: the driver of Holdfast and RabbitMQ drives it. It stores only messages that say in their header
-that they are durable, so that the driver says so to Artemis. Its journal is Java's (NIO): the one on libaio took more
-CPU for an event and was not faster.
+Artemis speaks AMQP 1.0, so the driver of Holdfast and RabbitMQ drives it. It stores only messages whose header says
+that they are durable, so the driver sets that for Artemis. Its journal is Java's (NIO), not the one on libaio.
 
     python -m benchmarks.peers.artemis        # starts a pair that syncs, prints its addresses, ends it at Ctrl-C
 """
@@ -51,7 +49,7 @@ WARM_UP_S = 5.0
 WARM_UP_WINDOW = 100
 MAIN = "org.apache.activemq.artemis.core.server.embedded.Main"
 HEAP = ("-Xms1g", "-Xmx1g")
-# Those of an instance that `artemis create` makes; then: only IPv4, and no files outside the broker's directory.
+# Flags of an instance that `artemis create` makes; then only IPv4, and no files outside the broker's directory.
 FLAGS = (
     "-XX:AutoBoxCacheMax=20000", "-XX:+UseG1GC", "-XX:+UseStringDeduplication", "-Djava.awt.headless=true",
     "-Djava.net.preferIPv4Stack=true", "-XX:-UsePerfData", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
@@ -64,23 +62,23 @@ DURABILITIES: dict[Durability, dict[str, str]] = {
     "fsync": {"journal-datasync": "true"},
     "cached": {"journal-datasync": "false", "large-message-sync": "false"},
 }
-"""What such a pair is told of syncing. Either way senders wait for its journal (journal-sync-non-transactional)."""
+"""Settings of each kind for syncing. In both, senders wait for the journal (journal-sync-non-transactional)."""
 
-# Who comes back as a backup takes a new copy of all, and (as it ships) keeps two of its own old ones; here, none. As it
-# ships, the pair gives up where that copy takes 30 s, and on a busy machine it may.
+# A broker that comes back as a backup copies everything again. By default it keeps two old copies; here, none. By
+# default the pair gives up if the copy takes 30 s, which can happen on a busy machine.
 _KEPT = (
     "<max-saved-replicated-journals-size>0</max-saved-replicated-journals-size>"
     "<initial-replication-sync-timeout>120000</initial-replication-sync-timeout>"
 )
 HA = {
-    # A primary that comes back looks whether its backup has become the active one, and is the backup then.
+    # A primary that comes back checks whether its backup has become active, and then becomes the backup.
     PRIMARY: f"<primary><check-for-active-server>true</check-for-active-server>{_KEPT}</primary>",
     BACKUP: f"<backup><allow-failback>false</allow-failback>{_KEPT}</backup>",
 }
 
 
 def missing() -> str | None:
-    """Why Artemis cannot run here, and what to do about it."""
+    """Say why Artemis cannot run here and how to mend that; None if it can."""
     lacking = BROKERS.lacking()
     return f"Artemis' rows are left out; missing: {', '.join(lacking)}" if lacking else None
 
@@ -100,7 +98,7 @@ class Artemis(ServerCluster):
     # life of the pair
 
     def _bring_up(self) -> None:
-        # The journal gathers for as long as a sync takes here, which `artemis create` finds out, too.
+        # The journal gathers writes for as long as a sync takes here; `artemis create` measures that, too.
         self._gather_ns = round(machine.sync_ms(self._root) * 1_000_000)
         for role in ROLES:
             home = self._home(_number(role))
@@ -114,7 +112,7 @@ class Artemis(ServerCluster):
         self._warm_up()
 
     def start_again(self, node: str) -> None:
-        """The active broker, which has died: it comes back as the backup of the other one, from whom it gets all."""
+        """Start the dead active broker again; it becomes the backup of the other one and copies everything from it."""
         self._servers.pop(node).wait()
         self.active = BACKUP if node == PRIMARY else PRIMARY
         self._launch(node)
@@ -126,7 +124,7 @@ class Artemis(ServerCluster):
         self._servers[role] = self._spawn(words, _number(role))
 
     def configuration(self, role: str) -> str:
-        """The broker.xml of one of the two: names of the settings are as there."""
+        """Return the broker.xml of one broker; `settings` have the names of its elements."""
         settings = {
             "name": role,
             "security-enabled": "false",
@@ -142,7 +140,7 @@ class Artemis(ServerCluster):
             "journal-pool-files": "10",
             "journal-buffer-timeout": str(self._gather_ns),
             "page-sync-timeout": str(self._gather_ns),
-            "max-disk-usage": "-1",  # at 90 % senders would be held up, on a disk where all others go on
+            "max-disk-usage": "-1",  # by default senders are blocked at 90 %, while other brokers go on
         }
         other = BACKUP if role == PRIMARY else PRIMARY
         return BROKER_XML.format(
@@ -158,7 +156,7 @@ class Artemis(ServerCluster):
         return accepts(self.ports[self.active])
 
     def _until_replicated(self, what: str) -> None:
-        """Two brokers that run and do not find each other say why only in their logs."""
+        """Wait until the backup is in step; an error quotes both logs, which say why the brokers did not meet."""
         try:
             wait_until(self._is_replicated, what, START_TIMEOUT_S)
         except PeerFailed as error:
@@ -168,14 +166,12 @@ class Artemis(ServerCluster):
     def _is_replicated(self) -> bool:
         if not self._serves():
             return False
-        with contextlib.suppress(PeerFailed):  # who has just taken over accepts connections before it answers
+        with contextlib.suppress(PeerFailed):  # a broker that took over accepts connections before it answers
             return bool(self.ask(BROKER, {"_AMQ_Attribute": "ReplicaSync"}))
         return False
 
     def _warm_up(self) -> None:
-        """A broker that has just started runs bytecode that is not compiled yet, and is not what anybody has to do
-        with: a queue is written and read for a while.
-        """
+        """Write and read a queue for a while: a broker that has just started runs bytecode that is not compiled yet."""
         target = self.create("queue")
         plan = LoadPlan(
             senders=1, receivers=1, send_urls=(target.send_url,), receive_urls=(target.receive_url,),
@@ -191,7 +187,7 @@ class Artemis(ServerCluster):
     # queues
 
     def create(self, kind: str, partitions: int = 1) -> TargetLog:
-        """kind: queue. Its readers begin with the oldest message that nobody has taken, wherever they want to start."""
+        """Create a queue (the only `kind`). Its readers begin with the oldest message that was not taken."""
         if partitions != 1:
             raise PeerFailed("a queue has no partitions")
         self._until_replicated("the replication of Artemis")
@@ -204,8 +200,8 @@ class Artemis(ServerCluster):
         )
 
     def delete(self, target: TargetLog) -> None:
-        """Complains of a backup that was lost meanwhile, too: without one the primary acknowledges alone."""
-        self._order("destroyQueue", target.name, True, True)  # with what is attached to it, and its address
+        """Delete a queue. Also raises PeerFailed if the backup was lost: the primary then acknowledges alone."""
+        self._order("destroyQueue", target.name, True, True)  # with its links and its address
         if not self._is_replicated():
             raise PeerFailed("there is no backup in step with the primary")
 
@@ -219,8 +215,9 @@ class Artemis(ServerCluster):
         self.ask(BROKER, {"_AMQ_OperationName": operation}, *arguments)
 
     def ask(self, resource: str, question: dict[str, str], *arguments: str | bool) -> Any:
-        """What the management answers about a resource (the broker, or `queue.<name>`) when it is asked for an
-        attribute or given an order. It is an address, and question and answer are messages.
+        """Ask Artemis' management for an attribute of a resource (the broker, or `queue.<name>`), or give it an order.
+
+        The management is an address; question and answer are messages.
         """
         message = Message(body=json.dumps(arguments), properties={"_AMQ_ResourceName": resource, **question})
         what = f"{' '.join(question.values())} of {resource}"
@@ -244,8 +241,8 @@ def _number(role: str) -> int:
     return ROLES.index(role) + 1
 
 
-# What `artemis create` writes into an acceptor for AMQP and into the settings of addresses: a queue that does not fit
-# into memory (half of the heap, for all) is paged, nothing is dropped and nobody is held up.
+# As `artemis create` writes the acceptor for AMQP and the settings of addresses: a queue that does not fit into memory
+# (half of the heap for all queues) is paged; no message is dropped and no sender is blocked.
 BROKER_XML = """\
 <configuration xmlns="urn:activemq">
   <core xmlns="urn:activemq:core">

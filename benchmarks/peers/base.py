@@ -1,4 +1,4 @@
-"""What the benchmark asks of every peer, and the process handling they share."""
+"""Interface of a peer, and the process handling that peers share."""
 
 from __future__ import annotations
 
@@ -22,22 +22,21 @@ POLL_S = 0.1
 
 
 Driver = Literal["amqp", "amqp-reconnecting", "kafka", "own"]
-"""Which load generator speaks to a target: ours for AMQP 1.0, which may look for the broker that took over, the one for
-Kafka's protocol, or Holdfast's client.
+"""Load driver of a target: ours for AMQP 1.0, with or without reconnecting, the one for Kafka, or Holdfast's client.
 """
 
 
 class PeerUnavailable(Exception):
-    """This peer cannot run on this machine; the message says what to install."""
+    """Raised if a peer cannot run on this machine; the message says what to install."""
 
 
 class PeerFailed(Exception):
-    """The peer did not come up or refused an order; the message holds the end of its log."""
+    """Raised if a peer did not start or refused a command; the message has the end of its log."""
 
 
 @dataclass(frozen=True)
 class TargetLog:
-    """One log or queue as the driver reaches it: where to send to, where to receive from, with which options."""
+    """One log or queue, with the addresses and options for sending and receiving."""
 
     name: str
     send_url: Url
@@ -45,33 +44,33 @@ class TargetLog:
     receive_url: Url
     tail_options: LinkOptions
     start_options: LinkOptions
-    leader: str  # the process that leads it (of several partitions: the first), a key of Peer.processes()
+    leader: str  # process that leads it (or its first partition), a key of Peer.processes()
     driver: Driver = "amqp"
-    keeps: bool = True  # what was read; else it is a queue
+    keeps: bool = True  # False: a queue, which drops events that were read
 
 
 class Peer(Protocol):
     name: str
 
     def start(self) -> None:
-        """Returns when the cluster serves."""
+        """Start the cluster; return when it serves."""
 
     def stop(self) -> None:
-        """Ends every process and removes every file. Safe to call twice and after a failed start."""
+        """End every process and remove every file. Safe to call twice and after a failed start."""
 
     def create(self, kind: str, partitions: int = 1) -> TargetLog:
-        """A fresh log (or queue, or stream: `kind`) with three replicas of each partition."""
+        """Create a log (or queue, or stream: `kind`) with three replicas of each partition."""
 
     def delete(self, target: TargetLog) -> None: ...
 
     def processes(self) -> dict[str, psutil.Process]:
-        """The broker processes by node name."""
+        """Return the broker processes by node name."""
 
     def version(self) -> str: ...
 
 
 def free_ports(number: int) -> list[int]:
-    """Ports that were free a moment ago, all different: held open together until the last is found."""
+    """Find different ports that are free; all are held open until the last is found."""
     with contextlib.ExitStack() as held:
         ports = []
         for _ in range(number):
@@ -96,7 +95,7 @@ def accepts(port: int) -> bool:
 
 
 def tree(processes: Iterable[subprocess.Popen[bytes]]) -> list[psutil.Process]:
-    """The given processes and everything they started."""
+    """Return the processes and all their descendants."""
     found: list[psutil.Process] = []
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -106,7 +105,7 @@ def tree(processes: Iterable[subprocess.Popen[bytes]]) -> list[psutil.Process]:
 
 
 def end(processes: Iterable[subprocess.Popen[bytes]], first: signal.Signals = signal.SIGTERM) -> None:
-    """Ends the trees below the given processes: politely first, then not."""
+    """End the processes and their descendants: by the `first` signal, then by SIGKILL."""
     processes = list(processes)
     everything = tree(processes)
     for process in everything:
@@ -122,8 +121,8 @@ def end(processes: Iterable[subprocess.Popen[bytes]], first: signal.Signals = si
 
 
 def end_on_signals() -> None:
-    """Makes Ctrl-C and SIGTERM end the program through its `finally` blocks, also where a shell started it with
-    SIGINT ignored.
+    """Let Ctrl-C and SIGTERM end the program through its `finally` blocks, even if a shell started it with SIGINT
+    ignored.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.default_int_handler)

@@ -1,8 +1,7 @@
-"""A three-node Holdfast cluster on loopback, started as a user starts it: through the command line, as separate
-processes.
+"""A three-node Holdfast cluster on loopback, started as a user starts it: by the command line, as separate processes.
 
-Nothing here imports Holdfast: the benchmark sees the cluster as any stranger does. The driver enters at the first
-node and is sent to the leader by a link redirect, as any client that announces it can follow.
+Nothing here imports Holdfast: the benchmark uses the cluster from outside. The driver connects to the first node, which
+sends it to the leader by a link redirect.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ class Holdfast:
         self._up(*shape)
 
     def restart(self, more: Callable[[int], str]) -> None:
-        """With further sections in each node's configuration."""
+        """Restart the cluster with further sections in each node's configuration."""
         self._cli("cluster", "down", "--dir", self._dir)
         for number in range(1, self.nodes + 1):
             with (Path(self._dir) / f"node{number}" / "node.toml").open("a") as config:
@@ -65,7 +64,7 @@ class Holdfast:
         self._up()
 
     def log_in(self, user: str, password_file: Path) -> None:
-        """From now on the commands of this peer come as that user."""
+        """Let the commands of this peer log in as that user from now on."""
         config = Path(self._dir) / "client.toml"
         names = {"user": user, "password_file": str(password_file)}
         config.write_text("[security]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in names.items()))
@@ -80,7 +79,7 @@ class Holdfast:
         if self._directory is None:
             return
         try:
-            with contextlib.suppress(PeerFailed):  # a cluster that never came up has nothing to take down
+            with contextlib.suppress(PeerFailed):  # a cluster that did not start cannot be stopped
                 self._cli("cluster", "down", "--dir", self._dir)
         finally:
             shutil.rmtree(self._directory, ignore_errors=True)
@@ -92,7 +91,7 @@ class Holdfast:
         return str(self._directory)
 
     def create_log(self, partitions: int, within_s: float = LEADER_TIMEOUT_S) -> tuple[str, dict[str, str]]:
-        """A log with three replicas, and which node leads which of its partitions."""
+        """Create a log with three replicas; return its name and the leader of each partition."""
         self._created += 1
         name = f"bench-{self._created}"
         server = ("--server", self._amqp[0])
@@ -100,7 +99,7 @@ class Holdfast:
         leaders: dict[str, str] = {}
 
         def led() -> bool:
-            with contextlib.suppress(PeerFailed):  # on a busy machine it may have to be asked again
+            with contextlib.suppress(PeerFailed):  # on a busy machine a call may fail
                 leaders.update(self.leaders(name))
             return len(leaders) == partitions
 
@@ -108,25 +107,25 @@ class Holdfast:
         return name, leaders
 
     def leaders(self, name: str) -> dict[str, str]:
-        """Which node leads each partition that has a leader now."""
+        """Return the leader of each partition that has one now."""
         found = self._cli("log", "describe", name, "--server", self._amqp[0])["partitions"]
         return {str(one["partition"]): f"node{one['leader']}" for one in found if one.get("leader")}
 
     def log_file(self, node: str) -> Path:
-        """What the node has to say, line by line."""
+        """Return the path of the node's log."""
         return Path(self._dir) / node / "node.log"
 
     def start_again(self) -> None:
-        """Nodes that have died."""
+        """Start dead nodes again."""
         self._up()
 
     @property
     def addresses(self) -> list[str]:
-        """Of the nodes, for clients."""
+        """Addresses of the nodes for clients."""
         return list(self._amqp)
 
     def create(self, kind: str, partitions: int = 1) -> TargetLog:
-        """kind: log, whose first partition the AMQP driver is bound to; or own-client for our own client."""
+        """Create a log. `kind`: log, with the AMQP driver bound to its first partition; or own-client."""
         name, leaders = self.create_log(partitions)
         host, _, port = self._amqp[0].rpartition(":")
         url = Url(host, int(port), name)
@@ -147,7 +146,7 @@ class Holdfast:
         return dict(self._processes)
 
     def node_at(self, amqp_port: int) -> str:
-        """The name of the node that listens there, a key of `processes`."""
+        """Return the name of the node that listens at a port, a key of `processes`."""
         ports = [int(address.rpartition(":")[2]) for address in self._amqp]
         return f"node{ports.index(amqp_port) + 1}"
 
@@ -155,7 +154,7 @@ class Holdfast:
         return f"Holdfast {importlib.metadata.version('holdfast')}"
 
     def _cli(self, *arguments: str) -> Any:
-        """One command of the `holdfast` command line, with its JSON output decoded."""
+        """Run a `holdfast` command and return its decoded JSON output."""
         words = f"holdfast {' '.join(arguments[:2])}"
         try:
             answer = subprocess.run(

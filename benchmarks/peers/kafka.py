@@ -1,12 +1,12 @@
 """A three-node Apache Kafka cluster (KRaft) on loopback, in one temporary directory; a node is broker and controller.
 
-Problem: Kafka comes as scripts that expect an installation. What they come down to is a class path and a properties
-file, so the jars that scripts/kafka.sh fetched are started directly, with the flags of Kafka's own script but for a
-smaller heap, on ports that were free.
+Kafka comes as scripts that expect an installation. In the end they need only a class path and a properties file. So the
+jars that scripts/kafka.sh fetched are started directly, on free ports, with the flags of Kafka's own script except for
+a smaller heap.
 
-Two kinds of topic are measured, both with three replicas (an event is acknowledged once all have it that are in step,
-two at least): `log`, as Kafka ships, in page caches, and `flush`, with flush.messages=1: every replica syncs each batch
-that it writes before it answers. What is set besides keeps the cluster small or lets a body of 1 MiB pass.
+Two kinds of topic are measured, both with three replicas; an event is acknowledged once all in-sync replicas have it,
+two at least. `log` is Kafka's default, in page caches. `flush` has flush.messages=1: every replica syncs each batch
+before it answers. The other settings keep the cluster small or allow a body of 1 MiB.
 
     python -m benchmarks.peers.kafka        # starts a cluster, prints its addresses, ends it at Ctrl-C
 """
@@ -48,7 +48,7 @@ REQUEST_TIMEOUT_S = 30.0
 WARM_UP_S = 4.0
 WARM_UP_WINDOW = 100
 HEAP = ("-Xms512m", "-Xmx512m")
-# Those of Kafka's own start script; then: only IPv4, and no files outside the node's directory.
+# Flags of Kafka's own start script; then only IPv4, and no files outside the node's directory.
 FLAGS = (
     "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35",
     "-XX:+ExplicitGCInvokesConcurrent", "-XX:MaxInlineLevel=15", "-Djava.awt.headless=true",
@@ -58,7 +58,7 @@ KINDS: dict[str, dict[str, str]] = {
     "log": {},
     "flush": {"flush.messages": "1"},
 }
-"""Kind -> what its topics set besides."""
+"""Kind -> further settings of its topics."""
 LINGER_0 = "linger0"
 TOPIC = {"min.insync.replicas": "2", "max.message.bytes": str(2 << 20)}
 
@@ -68,7 +68,7 @@ def has_client() -> bool:
 
 
 def missing() -> str | None:
-    """Why Kafka cannot run here, and what to do about it."""
+    """Say why Kafka cannot run here and how to mend that; None if it can."""
     lacking = BROKERS.lacking()
     if not has_client():
         lacking.append("its client (pip install -r benchmarks/kafka/requirements.lock)")
@@ -79,7 +79,7 @@ class Kafka(ServerCluster):
     name = "kafka"
 
     def __init__(self, directory: Path | None = None, settings: Mapping[str, str] | None = None) -> None:
-        """`settings`: of the brokers, beyond what they need to find each other."""
+        """Prepare a cluster. `settings`: further settings of the brokers."""
         reason = missing()
         if reason is not None:
             raise PeerUnavailable(reason)
@@ -115,7 +115,7 @@ class Kafka(ServerCluster):
         super().stop()
 
     def start_again(self, node: str) -> None:
-        """A broker that has died, with the data it had."""
+        """Start a dead broker again, with its data."""
         self._servers.pop(node).wait()
         self._launch(int(node.removeprefix("broker")))
         wait_until(self._is_whole, f"the return of {node}", START_TIMEOUT_S)
@@ -129,7 +129,7 @@ class Kafka(ServerCluster):
         return self._spawn(["java", *flags, *words], number)
 
     def properties(self, number: int) -> str:
-        """The configuration of a broker."""
+        """Return the configuration of a broker."""
         port, controller = self.ports[number - 1], self._controller_ports[number - 1]
         voters = ",".join(f"{n}@{LOOPBACK}:{p}" for n, p in enumerate(self._controller_ports, start=1))
         settings = {
@@ -144,7 +144,7 @@ class Kafka(ServerCluster):
             "auto.create.topics.enable": "false",
             "default.replication.factor": str(NODES),
             "min.insync.replicas": "2",
-            "log.segment.delete.delay.ms": "1000",  # a topic that is deleted is gone before the next is measured
+            "log.segment.delete.delay.ms": "1000",  # a deleted topic is gone before the next measurement
             **self._settings,
         }
         return "".join(f"{name}={value}\n" for name, value in settings.items())
@@ -164,9 +164,10 @@ class Kafka(ServerCluster):
             return False
 
     def _warm_up(self) -> None:
-        """A broker that has just started runs bytecode that is not compiled yet, and is not what anybody has to do
-        with: both kinds of topic are written and read for a while. In small batches, because the compiler goes by how
-        often a method was called, and most are called once for a batch.
+        """Write and read both kinds of topic for a while: a broker that has just started runs bytecode that is not
+        compiled yet.
+
+        Batches are small, because the compiler counts calls, and most methods are called once for a batch.
         """
         from benchmarks.kafka.load import KafkaLoad
 
@@ -194,8 +195,9 @@ class Kafka(ServerCluster):
         return self._admin
 
     def create(self, kind: str, partitions: int = 1) -> TargetLog:
-        """kind: log or flush, with `-linger0` behind it for a producer that gathers nothing. Its client finds
-        the leaders from whichever broker it asks.
+        """Create a topic. `kind`: log or flush; the suffix `-linger0` is for a producer that does not linger.
+
+        The client finds the leaders from any broker.
         """
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import NewTopic
@@ -222,7 +224,7 @@ class Kafka(ServerCluster):
         )  # fmt: skip
 
     def leaders(self, topic: str) -> list[str]:
-        """Which brokers lead its partitions, of those that all three have."""
+        """Return the leaders of the topic's partitions that all three brokers have."""
         from confluent_kafka import KafkaException
 
         try:

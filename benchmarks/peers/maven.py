@@ -1,4 +1,4 @@
-"""Brokers that come as jars from Maven: where they are, in which version, and what they need to run."""
+"""Brokers that come as jars from Maven: their place, their version, and their requirements."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BENCHMARKS = Path(__file__).parents[1]
 
 @dataclass(frozen=True)
 class MavenBrokers:
-    """What scripts/<name>.sh fetches, as benchmarks/<name>/pom.xml pins it."""
+    """Brokers that scripts/<name>.sh fetches, as benchmarks/<name>/pom.xml pins them."""
 
     name: str
 
@@ -29,7 +29,7 @@ class MavenBrokers:
 
     @property
     def jars(self) -> Path:
-        """The directory that the script puts them in."""
+        """Directory into which the script puts the jars."""
         caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         return caches / "holdfast" / f"{self.name}-{self.version}"
 
@@ -38,7 +38,7 @@ class MavenBrokers:
         return f"{self.jars}/*"
 
     def lacking(self) -> list[str]:
-        """What they cannot run without and is not here, each with how to get it."""
+        """List missing requirements, each with how to get it."""
         found = []
         if not self.jars.is_dir():
             found.append(f"its brokers (scripts/{self.name}.sh fetches them; it needs Maven)")

@@ -1,14 +1,13 @@
 """A three-node RabbitMQ cluster on loopback, from Debian's package, in one temporary directory.
 
-Problem: the packaged broker wants to be a machine-wide service: its scripts change to a system user and to
-/var/lib, its epmd is shared by every Erlang program, its ports are fixed. So the real scripts below
-/usr/lib/rabbitmq/bin are called directly, with every directory, port and name given by environment, a HOME (the
-cookie) of our own, and an epmd of our own on its own port.
+The packaged broker is a machine-wide service: its scripts change to a system user and to /var/lib, all Erlang programs
+share its epmd, and its ports are fixed. So the real scripts below /usr/lib/rabbitmq/bin are called directly. The
+environment gives every directory, port and name, a HOME of our own (for the cookie), and an epmd of our own on its own
+port.
 
-The durable choice of each kind is what is measured: quorum queues (Raft, fsync before the confirm) and streams (no
-fsync: acknowledged by a majority's page caches). Queues are declared through the management plugin on loopback:
-declaring over AMQP 1.0 is not possible in 3.10. Its statistics are turned off, so that they do not burden the
-broker that is measured.
+The durable kinds are measured: quorum queues (Raft, fsync before the confirm) and streams (no fsync: acknowledged from
+the page caches of a majority). Queues are declared through the management plugin on loopback, since 3.10 cannot declare
+over AMQP 1.0. Its statistics are off, so that they do not slow the broker.
 
     python -m benchmarks.peers.rabbitmq        # starts a cluster, prints its ports, ends it at Ctrl-C
 """
@@ -159,7 +158,7 @@ class RabbitMQ(ServerCluster):
     # queues and streams
 
     def create(self, kind: str, partitions: int = 1) -> TargetLog:
-        """kind: quorum or stream. Led by the first node, to which the driver connects: the best case."""
+        """Create a queue (`kind`: quorum or stream) that the first node leads, to which the driver connects."""
         if partitions != 1:
             raise PeerFailed("a queue has no partitions")
         name = self._next_name(kind)
@@ -178,8 +177,9 @@ class RabbitMQ(ServerCluster):
         )  # fmt: skip
 
     def _await_replicas(self, name: str) -> str:
-        """The leader's name, once all replicas are there. Of a stream's replicas the interface tells nothing
-        without its statistics, but each keeps a directory of segments.
+        """Wait for all replicas; return the leader's name.
+
+        Without statistics the interface does not show a stream's replicas, but each has a directory of segments.
         """
         found: dict[str, Any] = {}
 
@@ -198,8 +198,9 @@ class RabbitMQ(ServerCluster):
         self._http("DELETE", f"/api/queues/%2F/{target.name}")
 
     def processes(self) -> dict[str, psutil.Process]:
-        """The Erlang VM below each start script. Parents come before children: what a VM is about to make of a fork of
-        itself has its name for a moment, too.
+        """Return the Erlang VM below each start script.
+
+        Parents come before children, since a fork of a VM has the VM's name until its exec.
         """
         found: dict[str, psutil.Process] = {}
         for name, server in self._servers.items():

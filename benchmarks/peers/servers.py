@@ -1,4 +1,4 @@
-"""What clusters of other brokers share: processes and homes in one temporary directory, and a clean end of both."""
+"""Base of clusters of other brokers: processes and homes in one temporary directory, and a clean end of both."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OUTPUT = "output"
 
 
 class ServerCluster:
-    """Heirs say how it comes up (`_bring_up`), putting the brokers into `_servers` and all others into `_helpers`."""
+    """A cluster of brokers. `_bring_up` of a subclass puts brokers into `_servers`, others into `_helpers`."""
 
     name: str
 
@@ -25,7 +25,7 @@ class ServerCluster:
         self._parent = directory
         self._directory: Path | None = None
         self._servers: dict[str, subprocess.Popen[bytes]] = {}
-        self._helpers: list[subprocess.Popen[bytes]] = []  # beside the brokers; they end with them
+        self._helpers: list[subprocess.Popen[bytes]] = []  # other processes; they end with the brokers
         self._created = 0
 
     def start(self) -> None:
@@ -33,11 +33,11 @@ class ServerCluster:
         self._bring_up()
 
     def _bring_up(self) -> None:
-        """Returns when the cluster serves."""
+        """Start the cluster; return when it serves."""
         raise NotImplementedError
 
     def stop(self) -> None:
-        # Nothing of it is wanted again, so no graceful end: killed, each with what it has started.
+        # No graceful end is needed, since all data are deleted.
         end([*self._servers.values(), *self._helpers], signal.SIGKILL)
         self._servers.clear()
         self._helpers.clear()
@@ -51,7 +51,7 @@ class ServerCluster:
         return self._directory
 
     def _home(self, number: int) -> Path:
-        """Of the broker with this number, from 1 on."""
+        """Return the directory of a broker, by its number from 1 on."""
         return self._root / f"broker{number}"
 
     def _spawn(
@@ -74,7 +74,7 @@ class ServerCluster:
 
 
 def play(peer: Peer, kinds: Iterable[str], reached_at: Callable[[TargetLog], str]) -> None:
-    """Starts a cluster, prints where it is, and ends it at Ctrl-C."""
+    """Start a cluster, print its addresses, and end it at Ctrl-C."""
     end_on_signals()
     began_s = time.monotonic()
     try:

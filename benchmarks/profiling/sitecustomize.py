@@ -1,15 +1,14 @@
-"""A sampling profiler that gets into a Python process without its knowledge: Python imports a module of this name
-at start.
+"""A sampling profiler for a Python process that needs no hook in it: Python imports a module of this name at start.
 
-Problem: what limits a node under load, without a hook in the node and without a profiler that slows it (cProfile
-doubles the cost of small functions and so lies about them). Put this directory on PYTHONPATH and set
-HOLDFAST_PROFILE to a directory: each process that is named by HOLDFAST_PROFILE_MODULE then writes `<pid>.json`
-there when it ends. A file named `begin` in that directory makes it forget what it saw so far (the process's start).
+It shows what limits a node under load. cProfile would not do: it doubles the cost of small functions and so distorts
+their shares. Put this directory on PYTHONPATH and set HOLDFAST_PROFILE to a directory. Each process that runs the
+module named by HOLDFAST_PROFILE_MODULE then writes `<pid>.json` there when it ends. A file named `begin` in that
+directory makes it drop its samples so far (the process's start).
 
-How: the kernel's CPU timer sends SIGPROF every few milliseconds of CPU time; the handler runs in the main thread
-between two bytecodes and notes its stack. A C call is charged to the Python line that made it. The timer counts
-the CPU time of *all* threads, so each sample weighs what the main thread itself used since the last one; what the
-other threads used is one line of its own.
+The kernel's CPU timer sends SIGPROF every few milliseconds of CPU time. The handler runs in the main thread between two
+bytecodes and notes its stack. A C call is charged to the Python line that made it. The timer counts the CPU time of
+*all* threads. So the weight of a sample is the CPU time that the main thread itself used since the last one. The time
+of the other threads is a line of its own.
 """
 
 from __future__ import annotations
@@ -93,7 +92,7 @@ class Sampler:
 
 @functools.cache
 def _short(path: str) -> str:
-    """From the root of the package tree on: nobody needs to know where a checkout lies."""
+    """Shorten a path to begin at the root of its package tree, so that profiles do not show where a checkout is."""
     for root in (CHECKOUT, "site-packages/", f"python3.{sys.version_info.minor}/"):
         _, found, after = path.partition(root)
         if found:
@@ -102,7 +101,7 @@ def _short(path: str) -> str:
 
 
 def wanted() -> str | None:
-    """The directory to write to, if this process is one of those asked for: `python -m <module> ...`"""
+    """Return the directory for the profile if this process is to be profiled (`python -m <module> ...`)."""
     arguments = sys.orig_argv
     module = os.environ.get("HOLDFAST_PROFILE_MODULE", "node")
     runs_it = any(pair == ("-m", module) for pair in pairwise(arguments))

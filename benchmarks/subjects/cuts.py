@@ -1,10 +1,10 @@
-"""How long clients of a leader wait that is cut off from the other nodes, for every kind of cut.
+"""Benchmark of the wait of clients whose leader is cut off from the other nodes, for every kind of cut.
 
-Problem: a new leader within a second is worth nothing to a client that hears nothing of it. So what is measured is what
-clients see: from the moment at which a cut is in force to the first event that is acknowledged behind it, for an
-idempotent producer of ours and for stock proton with a list of servers, both of which are at the leader when it is cut
-off. A cut ends when both go on; the next one begins when the nodes have found each other, and the clients are at the
-leader again.
+A new leader within a second does not help a client that does not learn of it. So this program measures the wait of
+clients: from the moment at which a cut is in force to the first acknowledgement after it. One client is our idempotent
+producer, the other one is plain proton with a list of servers. Both are connected to the leader when it is cut off. A
+cut ends when both go on. The next one begins when the nodes have found each other and the clients are at the leader
+again.
 
     python -m benchmarks.subjects.cuts --cuts 20
 """
@@ -44,8 +44,8 @@ from holdfast.client import HoldfastError, ProducerClient, ProducerOptions
 LOG = "cuts"
 BOUND_S = 1.5
 PAUSE_S = 0.01  # between an acknowledgement and the next event
-IN_TIME_S = 60.0  # a client that is not served by then is shown with this time
-PEACE_S = 1.0  # of work before a cut, at the leader
+IN_TIME_S = 60.0  # greatest wait; a client that was not served by then counts with it
+PEACE_S = 1.0  # time of work at the leader before a cut
 CLASS = "producers"
 
 OPTIONS = ProducerOptions(idempotent=True, delivery_timeout_s=IN_TIME_S)
@@ -62,7 +62,7 @@ KINDS: Final[dict[str, tuple[str, network.How]]] = {
 
 
 class WaitingClient:
-    """A client, as the measurement sees it: when its events were acknowledged."""
+    """A client under measurement, with the times of its acknowledgements."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -74,7 +74,7 @@ class WaitingClient:
             self._changed.notify_all()
 
     def until_after(self, moment_s: float, count: int = 1) -> float:
-        """When the `count`th acknowledgement behind that moment came; `IN_TIME_S` behind it at the latest."""
+        """Return the time of the `count`-th acknowledgement after a moment; `IN_TIME_S` after it at the latest."""
 
         def behind() -> list[float]:
             return self._acknowledged_s[bisect.bisect_right(self._acknowledged_s, moment_s) :]
@@ -113,7 +113,7 @@ class Ours(WaitingClient):
 
 
 class Stock(MessagingHandler):
-    """proton with a list of servers and its own way to reconnect; what was not answered is sent again."""
+    """Proton with a list of servers and its own way to reconnect; it sends unanswered events again."""
 
     def __init__(self, servers: Sequence[str]) -> None:
         super().__init__(auto_settle=True)
@@ -129,7 +129,7 @@ class Stock(MessagingHandler):
         self._look(event.container)
 
     def on_link_error(self, event: Any) -> None:
-        """A node that cannot say what became of an event ends the link: it is sent again on another one."""
+        """Open another link: a node that does not know the outcome of an event ends the link, and we send it again."""
         event.link.close()
         self._attached = self._in_flight = False
         self._sender = event.container.create_sender(event.connection, LOG, name=str(uuid.uuid4()))
@@ -159,7 +159,7 @@ class Stock(MessagingHandler):
         self._attached = True
 
     def on_disconnected(self, event: Any) -> None:
-        self._attached = self._in_flight = False  # what credit there was is still shown, and worth nothing
+        self._attached = self._in_flight = False  # the old credit is still shown, but is not valid
 
     def end(self) -> None:
         self._over.set()
@@ -179,7 +179,7 @@ def harmed(cluster: ProxiedCluster, leader: int, which: str) -> list[NetworkLink
 
 
 def one_cut(cluster: ProxiedCluster, which: str, how: network.How) -> tuple[float, float] | None:
-    """Seconds that the two clients waited: ours, and proton's. None: leadership was handed over before the cut."""
+    """Cut the leader off; return the waits of our client and proton's in seconds; None if the leader changed before."""
     leader = cluster.leaders(LOG)[0]
     order = [leader, *(node for node in cluster.nodes if node != leader)]
     servers = [cluster.links.ways[CLASS, str(node), CLIENTS].address for node in order]
@@ -193,7 +193,7 @@ def one_cut(cluster: ProxiedCluster, which: str, how: network.How) -> tuple[floa
             return None
         with network.cut(_nothing_drawn(cluster), harmed(cluster, leader, which), how):
             cut_s = time.monotonic()
-            # The first may have been on its way when the cut came into force; the one behind it was not.
+            # The first one may have been on its way when the cut began; the next one was not.
             return ours.until_after(cut_s, 2) - cut_s, stock.waiting.until_after(cut_s, 2) - cut_s
     finally:
         ours.end()
@@ -205,7 +205,7 @@ def _nothing_drawn(cluster: ProxiedCluster) -> Scene:
 
 
 def settle(cluster: ProxiedCluster) -> None:
-    """Every node sees all others up, and names the same leader."""
+    """Wait until every node sees all others up and names the same leader."""
 
     def level() -> bool:
         named = set()
@@ -228,7 +228,7 @@ def quantile(values: Sequence[float], share: float) -> float:
 
 
 def measure(cluster: ProxiedCluster, cuts: int, say: Callable[[str], None]) -> dict[str, list[tuple[float, float]]]:
-    """The kinds alternate, so that what else the machine does meets all of them."""
+    """Measure the waits of each kind of cut. Kinds alternate, so that other load on the machine affects all of them."""
     found: dict[str, list[tuple[float, float]]] = {kind: [] for kind in KINDS}
     for number in range(1, cuts + 1):
         for kind, (which, how) in KINDS.items():

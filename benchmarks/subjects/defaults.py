@@ -1,10 +1,10 @@
-"""What the defaults of our client leave of the best rate, and at which latency: pairs of cells, one behind the other.
+"""Benchmark of our client's defaults beside a deep window: rate and latency, in pairs of adjacent cells.
 
-Problem: a virtual machine changes its pace from one minute to the next, and the lines of a row of the matrix stand
-minutes apart: of four repeats the same code had 0.76 and 1.05. So 100 bytes by `send_many`, as the client comes and at
-a window of 50,000, are run in turn, who goes first changes, and each pair has a ratio of its own. A pair in which the
-machine was busy with something else, or its host was, is left out, and counted. The defaults hold where the median of
-the ratios is SHARE or more, and that of their p50 no more than the target.
+The pace of a virtual machine changes from minute to minute, and the lines of a row of the matrix are minutes apart. So
+this program runs pairs: `send_many` of events of 100 bytes, with the defaults and with a window of 50,000. The order
+alternates, and each pair has its own ratio. A pair during which the machine or its host was busy with something else is
+left out and counted. The defaults pass if the median of the ratios is at least SHARE and the median p50 is within the
+target.
 
     python -m benchmarks.subjects.defaults
 """
@@ -30,7 +30,7 @@ from benchmarks.places import scratch
 
 SHARE = 0.9
 TARGET_MS = 20
-QUIET_CORES = 0.3  # that others used meanwhile, the host of a virtual machine among them
+QUIET_CORES = 0.3  # cores that other processes, or the host of a virtual machine, used meanwhile
 SETTLE_S = 1.0
 ROW = next(row for row in MATRIX if row.name == "100B")
 PAIRS = {"replicated": (REPLICATED_MANY, REPLICATED_MANY_DEEP), "fsync": (FSYNC_MANY, FSYNC_MANY_DEEP)}
@@ -41,7 +41,7 @@ Pair = tuple[Cell, Cell]
 
 
 def pairs_of(contestants: tuple[Contestant, Contestant], count: int, seconds: float, say: Console) -> list[Pair]:
-    """As the client comes, and with the deep window."""
+    """Measure pairs: the client's defaults, and the deep window."""
     found: list[Pair] = []
     peer = contestants[0].peer
     with scratch() as directory, contextlib.ExitStack() as life:
@@ -65,12 +65,12 @@ def _ratio(pair: Pair) -> float:
 
 
 def is_quiet(pair: Pair) -> bool:
-    """Nothing else took much of the machine meanwhile."""
+    """Tell whether other processes used little of the machine during a pair."""
     return all(cell.other_cores <= QUIET_CORES for cell in pair)
 
 
 def holds(pairs: list[Pair]) -> bool:
-    """Of those that count."""
+    """Judge the defaults by the pairs that count."""
     ratio = statistics.median(map(_ratio, pairs))
     return ratio >= SHARE and statistics.median(own.latency_ms["p50"] for own, _ in pairs) <= TARGET_MS
 

@@ -1,14 +1,14 @@
-"""How soon a time filter begins to deliver, and how fast a SQL filter scans: `python -m benchmarks.subjects.filters`.
+"""Benchmark of time filters and SQL filters on a large log: `python -m benchmarks.subjects.filters`.
 
-Problem: both are promises about large logs (a start within 50 ms on five million events; at least 100,000 events a
-second on one core where 99 % are rejected), so they are measured on a large log, over the wire, on three nodes as a
-user starts them, with one partition and one client.
+Both are promises about large logs: a start within 50 ms on five million events, and at least 100,000 events a second on
+one core if 99 % are rejected. So they are measured on a large log, over the wire, on three nodes as a user starts them,
+with one partition and one client.
 
-The time filter is attached at random moments of the log; what counts is from the first byte of the attach to the first
-event decoded by the client. The SQL filter is drained from the first event to the last: the node's answer to the drain
-says that all has been looked at. What counts is the time of a core that the leader used meanwhile: a node has one
-thread for this, and the machine is shared. Results are checked: the first event must be the first one after the time,
-matches must be as many as were sent.
+The time filter is attached at random moments of the log. The measured time is from the first byte of the attach to the
+first event that the client decodes. The SQL filter is drained from the first event to the last: the node's answer to
+the drain says that it has scanned everything. The measured time is the leader's CPU time, since a node has one thread
+for this and the machine is shared. Results are checked: the first event must be the first one after the time, and all
+matches must come.
 """
 
 from __future__ import annotations
@@ -62,22 +62,22 @@ SENT_AT_ONCE = 1000
 READ_BYTES = 256 * 1024
 SCAN_CREDIT = 1_000_000
 TRIES = 10
-"""Leaders change on a busy machine; what was interrupted is measured again."""
+"""Most tries of a measurement: leaders change on a busy machine, and an interrupted measurement is repeated."""
 REDIRECT = "amqp:link:redirect"
 FILTERS = (
     ("a text", "symbol = 'S42'", 1),
     ("a text among several conditions", "price > 10 AND symbol LIKE 'S4_' AND number % 10 = 2", 1),
     ("a property that no event has", "colour = 'blue'", 0),
 )
-"""What, the filter, and how many of SYMBOLS events match."""
+"""Title, filter, and how many of SYMBOLS events match it."""
 
 
 class Moved(PeerFailed):
-    """The partition has another leader now."""
+    """Raised if the partition has another leader now."""
 
 
 class FilterClient:
-    """One connection to the partition's leader; one thing at a time."""
+    """One connection to the partition's leader, with one link at a time."""
 
     def __init__(self) -> None:
         self.engine = Engine("client", container_id="filters", desired_capabilities=(REDIRECT,))
@@ -95,7 +95,7 @@ class FilterClient:
             self._writer.write(data)
 
     async def events(self, detaching: bool = False) -> Sequence[Event]:
-        """What comes next; a link that is closed is a failure, unless it is expected."""
+        """Return the next events of the engine. Raises Moved if the link was closed unexpectedly."""
         while True:
             data = await self._reader.read(READ_BYTES)
             if not data:
@@ -122,7 +122,7 @@ def bound() -> Mapping[str, Any]:
 
 
 async def leader_of(url: Url) -> tuple[str, int]:
-    """Where a link to the partition is sent."""
+    """Return the address of the partition's leader, to which a link is redirected."""
     client = await FilterClient().connect(url.host, url.port)
     client.engine.open_sender(url.address, properties=bound())
     client.flush()
@@ -138,7 +138,7 @@ async def leader_of(url: Url) -> tuple[str, int]:
 
 
 def templates() -> list[bytes]:
-    """One event of each kind: what a trade looks like."""
+    """Make one event of each kind, similar to a trade."""
     return [
         encode_message(
             Message(
@@ -151,7 +151,7 @@ def templates() -> list[bytes]:
 
 
 async def fill(place: tuple[str, int], log: str, count: int) -> None:
-    """Sends `count` events of all kinds in turn, and waits for all outcomes."""
+    """Send `count` events of all kinds in turn, and wait for all outcomes."""
     client = await FilterClient().connect(*place)
     link = client.engine.open_sender(log, properties=bound())
     client.flush()
@@ -175,7 +175,7 @@ def offset_and_time(payload: bytes) -> tuple[int, int]:
 
 
 async def first_events(place: tuple[str, int], log: str, source_filter: Any, count: int) -> tuple[float, list[bytes]]:
-    """Milliseconds from the attach to the first event, and the first `count` events."""
+    """Return the milliseconds from the attach to the first event, and the first `count` events."""
     client = await FilterClient().connect(*place)
     await client.events()  # the answer to the open
     began_s = time.perf_counter()
@@ -200,7 +200,7 @@ def after(offset: int) -> Any:
 
 
 async def seeks(log: str, events: int, rounds: int, place: tuple[str, int]) -> dict[str, list[float]]:
-    """Milliseconds to the first event, by kind of filter, at `rounds` moments of the log."""
+    """Measure the milliseconds to the first event, by kind of filter, at `rounds` moments of the log."""
     rng = random.Random(7)
     taken: dict[str, list[float]] = {"annotations filter": [], "SQL filter": []}
     for _ in range(rounds):
@@ -221,7 +221,7 @@ async def seeks(log: str, events: int, rounds: int, place: tuple[str, int]) -> d
 
 
 async def scan(peer: Holdfast, log: str, text: str, place: tuple[str, int]) -> tuple[float, float, int]:
-    """Seconds to scan the log through a SQL filter, seconds of a core that it took, and how many events passed."""
+    """Scan the log through a SQL filter; return seconds, seconds of a core, and the count of matches."""
     node = peer.processes()[peer.node_at(place[1])]
     client = await FilterClient().connect(*place)
     await client.events()
@@ -250,7 +250,7 @@ def core_seconds(node: psutil.Process) -> float:
 
 
 def at_leader(target: TargetLog, work: Callable[[tuple[str, int]], Coroutine[Any, Any, T]]) -> T:
-    """What `work` finds at the leader; all of it again when the leader changes meanwhile."""
+    """Do `work` at the leader, again from the start if the leader changes meanwhile."""
     for _ in range(TRIES):
         place = asyncio.run(leader_of(target.send_url))
         try:
@@ -261,7 +261,7 @@ def at_leader(target: TargetLog, work: Callable[[tuple[str, int]], Coroutine[Any
 
 
 def measure(peer: Holdfast, target: TargetLog, events: int, rounds: int) -> list[tuple[bool, str, str]]:
-    """(kept, what, figures) of each promise."""
+    """Measure each promise, as (kept, title, figures)."""
     asyncio.run(fill(asyncio.run(leader_of(target.send_url)), target.name, events))
     rows = []
     for name, taken in at_leader(target, partial(seeks, target.name, events, rounds)).items():

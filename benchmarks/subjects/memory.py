@@ -1,9 +1,9 @@
-"""What a node keeps in memory: idle, and while some million events pass through it.
+"""Benchmark of a node's memory: idle, and while some million events pass through it.
 
-Problem: a process fills its caches and write buffers first, then stays level, or leaks; the difference only shows over
-time. So the resident size is taken idle, and after each tenth of the events; growth is what was added in the second
-half, when every buffer that has a limit has reached it (the largest, of the newest events, holds 256 MiB). Events are
-sent and received from the tail at once, so that both paths are in it.
+A process first fills its caches and write buffers; then its size stays level, or it leaks. Only time shows the
+difference. So the resident size is measured idle and after each tenth of the events. Growth is the increase in the
+second half, when every bounded buffer is full (the largest one, of the newest events, holds 256 MiB). Events are sent
+and received from the tail at the same time, so that both paths take part.
 
     python -m benchmarks.subjects.memory --events 3000000
 """
@@ -28,7 +28,7 @@ from benchmarks.peers.holdfast import Holdfast
 from benchmarks.places import RESULTS, scratch
 
 PARTS = 10
-SETTLE_S = 2.0  # what is in flight has gone to the followers, what was read has been let go
+SETTLE_S = 2.0  # followers catch up, and buffers of read events are freed
 IDLE_LIMIT_MIB = 150.0
 GROWTH_LIMIT_MIB = 16.0  # in the second half: allocators and compactions move a process by some MiB without any leak
 MIB = 1 << 20

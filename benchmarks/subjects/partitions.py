@@ -1,9 +1,9 @@
-"""What many partitions cost: made, idle, and when a node that leads a third of them dies.
+"""Benchmark of many partitions: their creation, their idle cost, and the kill of a node that leads a third of them.
 
-Problem: a partition that nobody uses should cost next to nothing, or a cluster is full of work before it has any. So a
-log of many partitions is made, with three replicas each; then nobody comes, and the CPU time of all nodes is taken;
-then the node that leads most of them is killed, and each partition's wait for its next leader is read from the nodes'
-own logs, so that asking does not disturb; at last that node is started again.
+An unused partition should cost next to nothing. So this program creates a log of many partitions, with three replicas
+each, and measures the CPU time of the idle nodes. Then it kills the node that leads most of them. It reads each
+partition's wait for its next leader from the nodes' own logs, since questions would disturb them. At last it starts
+that node again.
 
     python -m benchmarks.subjects.partitions --partitions 1000
     python -m benchmarks.subjects.partitions --partitions 1 --partitions 300 --nodes 7      # what more nodes cost
@@ -32,7 +32,7 @@ from benchmarks.places import scratch
 CREATE_TIMEOUT_S = 300.0
 LED_TIMEOUT_S = 60.0
 SETTLE_S = 15.0
-"""After the last election: leaderships go to the nodes that should have them, and groups fall silent."""
+"""Pause after the last election: leaderships move to the preferred nodes, and groups become quiet."""
 MIB = 1 << 20
 LEADS = re.compile(r"^(?P<at>\S+ \S+) .*(?P<group>group \d+) at node \d+: leads term")
 
@@ -56,7 +56,7 @@ def cpu_s(peer: Holdfast) -> float:
 
 
 def elections(peer: Holdfast, nodes: Mapping[str, int]) -> Iterator[tuple[str, float]]:
-    """(group, when its leader began), of each election since `nodes`' logs were so long."""
+    """Yield (group, begin of its leader) for each election that the logs show after these sizes (`nodes`)."""
     for node, size in nodes.items():
         with peer.log_file(node).open("rb") as log:
             log.seek(size)
@@ -97,7 +97,7 @@ def measure(peer: Holdfast, partitions: int, idle_s: float) -> Figures:
 
 
 def medians(found: Sequence[Figures]) -> Figures:
-    """Of several clusters."""
+    """Return the medians of the figures of several clusters."""
     names = [field.name for field in fields(Figures)]
     return Figures(**{name: statistics.median(getattr(one, name) for one in found) for name in names})
 

@@ -1,11 +1,10 @@
-"""Whether plain AMQP clients lose nothing by a change: nodes of an earlier commit and of this one, in turns.
+"""Benchmark of plain AMQP clients before and after a change: nodes of an earlier commit and of this one, in turns.
 
-Problem: ratios to another broker, held against what they were once, tell more of the machine than of a change: the same
-ratio came out as 2.1 and as 2.9 on one machine in one day. So two clusters are up at the same time, whose nodes and
-command line come from an earlier checkout and from this one. The driver is the same for both, this checkout's, which
-imports nothing of Holdfast. Each row of the matrix that a plain client takes part in is run on the one and at once on
-the other, who goes first changes, and each such pair has a ratio of its own. Nothing is lost in a row where the median
-of these is NOISE or more.
+Old ratios to another broker tell more about the machine than about a change, since they vary within a day. So two
+clusters are up at the same time. Their nodes and command lines come from an earlier checkout and from this one. Both
+have the same driver, which is this checkout's and imports nothing of Holdfast. Each row of the matrix with a plain
+client runs on one cluster and then at once on the other. The order alternates, and each pair has its own ratio. A row
+passes if the median of its ratios is at least NOISE.
 
     git worktree add ../before v0.9 && python -m benchmarks.subjects.plain_clients ../before
 """
@@ -36,8 +35,7 @@ from benchmarks.peers.holdfast import Holdfast
 from benchmarks.places import scratch
 
 NOISE = 0.9
-"""Of the rate before. On a shared machine the row at the tail had a median of 0.91 in four pairs and of 1.07 in
-fourteen, within one hour and of the same two commits."""
+"""Share of the rate before that a row must keep; on a shared machine few pairs vary by about so much."""
 SETTLE_S = 1.0
 HERE = Path(__file__).resolve().parents[2]
 PLAIN = (FSYNC, REPLICATED)
@@ -57,7 +55,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Compared:
-    """One line: a row as one kind of nodes serves it."""
+    """Line of the table: one row on nodes of one durability."""
 
     row: Row
     contestant: Contestant
@@ -86,7 +84,7 @@ class Compared:
 
 
 def environment_of(checkout: Path) -> dict[str, str]:
-    """With it the command line and the nodes come from that checkout, wherever they are started."""
+    """Return the environment in which the command line and the nodes come from that checkout."""
     found = {"PYTHONPATH": str(checkout), "PYTHONSAFEPATH": "1"}
     asked = "import holdfast.cli, node; print(holdfast.cli.__file__, node.__file__, sep='\\n')"
     answer = subprocess.run(
