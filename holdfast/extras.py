@@ -35,7 +35,7 @@ NEEDED_BY: Final = {
 
 
 def missing(extra: str) -> str | None:
-    """What is missing and what to do about it; None when all of the extra is installed."""
+    """Say what is missing of an extra and how to install it; None if nothing is."""
     lacking = [module for module in EXTRAS[extra] if not _is_there(module)]
     if not lacking:
         return None
@@ -47,5 +47,5 @@ def missing(extra: str) -> str | None:
 def _is_there(module: str) -> bool:
     try:
         return find_spec(module) is not None
-    except ModuleNotFoundError:  # not even the package that it is in
+    except ModuleNotFoundError:  # its package is missing, too
         return False

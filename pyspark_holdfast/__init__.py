@@ -1,4 +1,4 @@
-"""What makes `format("holdfast")` known to Spark without a registration: it looks for packages of this name."""
+"""Registration of `format("holdfast")` with Spark, which looks for packages of this name."""
 
 from holdfast.spark.source import HoldfastDataSource as DefaultSource
 

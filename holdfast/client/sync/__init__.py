@@ -1,4 +1,4 @@
-"""The client for programs without an event loop: the same names, the same arguments, calls that wait.
+"""The client for programs without an event loop: the same names and arguments, with calls that block.
 
     from holdfast.client.sync import ProducerClient
 
@@ -6,11 +6,13 @@
         producer.send(b"...", key="IBM")
         producer.flush()
 
-Each client here is one of `holdfast.client` that lives on a thread of its own; every method hands its call over and
-waits. What is said there holds here, errors included. Differences: iteration is plain `for`; a `Delivery` is not
-awaited but asked for its `result()`; callbacks (`done`, `on_confirmed`) run on the client's thread, and must not call
-the client. Clients may be shared between threads. For many events prefer `send_many`, or `send_batch`; to
-confirm single events one by one costs a round trip each.
+Each client here wraps one of `holdfast.client` that runs on a thread of its own. A method passes its call to that
+thread and waits. Methods and errors are as described there, with these differences: iteration is plain `for`; a
+`Delivery` has `result()` instead of `await`; callbacks (`done`, `on_confirmed`) run on the client's thread, and must
+not call the client.
+
+Threads may share a client. For many events prefer `send_many` or `send_batch`: confirming single events one by one
+costs a round trip each.
 """
 
 from holdfast.client.events import Event

@@ -1,4 +1,4 @@
-"""The clients without an event loop, and what they give out. What each name does is said at the asyncio one."""
+"""Clients without an event loop, and the objects that they return; the asyncio classes describe each name."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ P = ParamSpec("P")
 
 
 class _Outcome(Twin[D]):
-    """Events on their way, asked for by a thread that waits."""
+    """The outcome of events that were sent; a thread can wait for it."""
 
     count: Attribute[int] = reading(Outcome.count)
     failed: Attribute[int] = reading(Outcome.failed)
@@ -43,7 +43,7 @@ class _Outcome(Twin[D]):
     sequence_number: Attribute[int | None] = reading(Outcome.sequence_number)
 
     def result(self, timeout_s: float | None = None) -> DeliveryResult:
-        """Wait for it; raises if some of it was not stored, or may not be."""
+        """Wait for the outcome. Raises if some event was not stored, or may not be."""
 
         async def wait() -> DeliveryResult:
             return await self._inner
@@ -58,13 +58,13 @@ class _Outcome(Twin[D]):
 
 
 class Delivery(_Outcome[aio.Delivery]):
-    """One event on its way."""
+    """The outcome of one event."""
 
     event: Attribute[aio.Event | None] = reading(aio.Delivery.event)
 
 
 class ChunkDelivery(_Outcome[aio.ChunkDelivery]):
-    """The events of one call on their way."""
+    """The outcome of the events of one call."""
 
 
 class Transaction(Block[aio.Transaction]):
@@ -85,7 +85,7 @@ class Transaction(Block[aio.Transaction]):
         return self._inner.txn_id
 
     def commit_offsets(self, consumer: ConsumerClient) -> None:
-        """See `holdfast.client.Transaction`. The consumer is asked on its own thread, and hears there of the commit."""
+        """See `holdfast.client.Transaction`. The consumer's thread reads the positions and notes the commit."""
         thread = consumer._thread
         try:
             asked = thread.call(consumer._inner.handed_out)
@@ -98,7 +98,7 @@ class Transaction(Block[aio.Transaction]):
 
 @dataclass(frozen=True)
 class _Asked:
-    """A consumer that has told what it handed out."""
+    """Positions of a consumer, in the form that a transaction takes."""
 
     given: Sequence[HandedOut]
 
@@ -107,7 +107,7 @@ class _Asked:
 
 
 class GroupMember(Block[aio.GroupMember]):
-    """See `holdfast.client.GroupMember`. Its client's thread keeps the lease: it lives as long as the process does."""
+    """See `holdfast.client.GroupMember`. The thread of its client keeps the lease as long as the process lives."""
 
     begin = blocking(aio.GroupMember.begin)
     is_open: Attribute[bool] = reading(aio.GroupMember.is_open)
@@ -160,7 +160,7 @@ class ProducerClient(SyncClient[aio.ProducerClient]):
 def _of_twins(
     method: Callable[Concatenate[Any, Any, P], Any],
 ) -> Callable[Concatenate[Any, ProducerClient, P], GroupMember]:
-    """Take this method as it is: it asks its group and the producer by public names only, and so twins do."""
+    """Use an asyncio method unchanged for twins, since it only uses public names of its group and the producer."""
     return cast(Any, method)
 
 
@@ -182,7 +182,7 @@ class TransactionGroup(SyncClient[aio.TransactionGroup]):
 
     @like(aio.TransactionGroup.commit)
     def commit(self, winners: Iterable[str]) -> None:
-        named = list(winners)  # on the program's thread, where it may call members, and the group
+        named = list(winners)  # on the program's thread, since the iterable may call members and the group
         self._thread.run(lambda: self._inner.commit(named))
 
     @property
@@ -220,12 +220,12 @@ class ConsumerClient(SyncClient[aio.ConsumerClient]):
     at_end: Attribute[bool] = reading(aio.ConsumerClient.at_end)
 
     def batches(self) -> Iterator[list[ReceivedEvent]]:
-        """Events as they arrive, in lists of one partition each."""
+        """Yield events as they arrive, in lists of one partition each."""
         while events := self.receive():
             yield events
 
     def __iter__(self) -> Iterator[ReceivedEvent]:
-        """Each event counts as handed out when the loop has it: to commit, or to leave the loop, skips nothing."""
+        """Yield events; each counts as handed out when the loop has it, so a commit in the loop skips no event."""
         while (lent := self._thread.run(self._inner._lend)) is not None:
             yield from lent
 

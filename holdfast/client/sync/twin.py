@@ -1,9 +1,10 @@
-"""The twin of an asyncio class: each call of it is made on the thread where the other one lives, and waited for.
+"""Twins of asyncio classes: a twin makes each call on the thread of the asyncio object, and waits for it.
 
-Problem: a second client with the same methods would be a second list of their parameters, and of words about them.
-Rule never broken: these are written once, at the asyncio method. `blocking(aio.ProducerClient.flush)` is that method
-without the `async`, also to `help()` and to type checkers.
-Rejected: generated code. It would be a thousand lines more to read, and one more step to forget.
+A second client with the same methods would repeat their parameters and docstrings. So these are written once, at the
+asyncio method. `blocking(aio.ProducerClient.flush)` is that method without the `async`, also for `help()` and for type
+checkers.
+
+Rejected: generated code. It would be a thousand more lines to read, and one more step to forget.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ B = TypeVar("B", bound=AbstractAsyncContextManager[Any])
 
 
 class Twin(Generic[C]):
-    """An object of `holdfast.client`, and the thread where it lives."""
+    """An object of `holdfast.client`, with the thread on which it runs."""
 
     def __init__(self, thread: LoopThread, inner: C) -> None:
         self._thread, self._inner = thread, inner
 
 
 class Block(Twin[B]):
-    """A twin that is used by `with`."""
+    """A twin that is a context manager."""
 
     def __enter__(self) -> Self:
         self._thread.run(self._inner.__aenter__)
@@ -65,7 +66,7 @@ class SyncClient(Block[B]):
         self._end(lambda: self._inner.__aexit__(*error))
 
     def _end(self, call: Callable[[], Coroutine[Any, Any, object]]) -> None:
-        """The last call; then the thread ends, whatever came of it. Idempotent."""
+        """Make the last call, then end the thread, even after an error. Idempotent."""
         if self._thread.is_elsewhere:
             return
         self._thread.check_thread()
@@ -86,7 +87,7 @@ def blocking(
 @overload
 def blocking(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]: ...
 def blocking(method: Callable[Concatenate[Any, P], Any]) -> Callable[Concatenate[Any, P], Any]:
-    """Make a twin's method of this one, which may be a coroutine function or not."""
+    """Make a twin's method from an asyncio method, which may be a coroutine function or not."""
     on_thread = LoopThread.run if inspect.iscoroutinefunction(method) else LoopThread.call
 
     @wraps(method)
@@ -99,7 +100,7 @@ def blocking(method: Callable[Concatenate[Any, P], Any]) -> Callable[Concatenate
 def giving(
     twin: Callable[[LoopThread, R], T], method: Callable[Concatenate[Any, P], R]
 ) -> Callable[Concatenate[Any, P], T]:
-    """Let a twin's method return the twin of what it returns."""
+    """Wrap a twin's method so that it returns the twin of its result."""
 
     @wraps(method)
     def call(self: Twin[Any], *args: P.args, **named: P.kwargs) -> T:
@@ -109,7 +110,7 @@ def giving(
 
 
 def ending(method: Callable[[Any], Coroutine[Any, Any, None]]) -> Callable[[Any], None]:
-    """Make a client's method of this one, with which its thread ends."""
+    """Make a client's method from an asyncio method; the client's thread ends with the call."""
 
     @wraps(method)
     def call(self: SyncClient[Any]) -> None:
@@ -121,7 +122,7 @@ def ending(method: Callable[[Any], Coroutine[Any, Any, None]]) -> Callable[[Any]
 def iterating(
     method: Callable[Concatenate[Any, P], AsyncGenerator[T, None]],
 ) -> Callable[Concatenate[Any, P], Generator[T, None, None]]:
-    """Make a twin's method of this one, for `for`. A loop that does not go to the end closes it, or lets go of it."""
+    """Make a generator method from an asynchronous one; a loop that ends early closes the asynchronous generator."""
 
     @wraps(method)
     def call(self: Twin[Any], *args: P.args, **named: P.kwargs) -> Generator[T, None, None]:
@@ -148,7 +149,7 @@ def _each(thread: LoopThread, items: AsyncGenerator[T, None]) -> Generator[T, No
 def like(
     method: Callable[Concatenate[Any, P], Any],
 ) -> Callable[[Callable[..., T]], Callable[Concatenate[Any, P], T]]:
-    """Give a method that is written out the parameters and the docstring of this one."""
+    """Decorate a method with the parameters and the docstring of an asyncio method."""
     return cast(Any, wraps(method))
 
 
@@ -156,14 +157,15 @@ def like(
 
 
 class Attribute(Protocol[T_co]):
-    """A property, as type checkers see it."""
+    """Type of a twin's property, for type checkers."""
 
     def __get__(self, twin: Any, kind: type | None = None) -> T_co: ...
 
 
 def reading(original: Callable[[Any], T]) -> Attribute[T]:
-    """Make a twin's property of this one, which is read on the program's thread. The type is written beside it: only
-    mypy knows that of a property that is named by its class."""
+    """Make a twin's property from an asyncio property; it is read on the program's thread.
+
+    Each use declares the type, since only mypy infers it from a property of a class."""
     given = cast(property, original)
     name = cast(Any, given.fget).__name__
     return cast(Attribute[T], property(lambda twin: getattr(twin._inner, name), doc=given.__doc__))

@@ -1,2 +1,2 @@
-"""Transactions of a producer: what a program holds (`transaction`), who begins and ends it (`transactor`), and the one
-connection that it belongs to (`control_link`, `transactional_sender`)."""
+"""Transactions of a producer: the program's object (`transaction`), its begin and end (`transactor`), and the links of
+its one connection (`control_link`, `transactional_sender`)."""

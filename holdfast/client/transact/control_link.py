@@ -1,8 +1,8 @@
-"""The link on which transactions are declared and discharged, as a client uses it.
+"""Client side of the link on which transactions are declared and discharged.
 
-Problem: an answer to a commit that never comes is neither a commit nor a rollback.
-Rule never broken: whoever asks hears `NotSent` only when nothing was said to the node, the outcome when the node has
-said it, and `Unanswered` for everything else; the caller finds out, or says that it cannot.
+A commit whose answer never comes is neither a commit nor a rollback. So a call raises `NotSent` only if nothing was
+sent to the node, and `Unanswered` if the node may have got it; otherwise it returns the node's outcome. After
+`Unanswered` the caller finds the outcome out, or reports that it is unknown.
 """
 
 from __future__ import annotations
@@ -44,17 +44,19 @@ ROLLED_BACK = frozenset({TRANSACTION_ROLLBACK, TRANSACTION_TIMEOUT, TRANSACTION_
 
 
 class NotSent(Exception):
-    """The node was not asked: `args[0]` is why."""
+    """The request was not sent to the node; `args[0]` is the reason."""
 
 
 class Unanswered(Exception):
-    """The node was asked, and its answer will not come: `args[0]` is why."""
+    """The request was sent, and its answer will not come; `args[0]` is the reason."""
 
 
 @dataclass(frozen=True)
 class LastTransaction:
-    """How the last transaction of a transactional id ended, as the node told it when the id was taken. `how`: its
-    `client` said so, a `timeout`, `fenced` by the next holder, an `operator`, or its `node` was gone."""
+    """End of the last transaction of a transactional id, as the node reported it when this producer took the id.
+
+    `how` names the cause of its end: its `client`, a `timeout`, `fenced` by the next holder, an `operator`, or its
+    `node`, which was gone."""
 
     producer_id: int
     epoch: int
@@ -64,8 +66,8 @@ class LastTransaction:
 
 @dataclass(frozen=True)
 class CoordinatorWish:
-    """An attach for one producer's transactions. `holder`: drawn for this attach, the same in all its tries.
-    `succeeds`: the holder before, of who comes back."""
+    """An attach for one producer's transactions. `holder`: a random name for this attach, the same in all its tries.
+    `succeeds`: the name with which this producer held the id before, if it comes back."""
 
     transactional_id: str | None
     timeout_s: float
@@ -74,7 +76,7 @@ class CoordinatorWish:
     commit_answer: str = protocol.ANSWERED_WHEN_VISIBLE
 
     fenced: ClassVar[type[HoldfastError]] = ProducerFencedError
-    """What is raised when somebody else has it now."""
+    """Error that is raised if another holder has the id now."""
 
     @property
     def what(self) -> str:
@@ -93,11 +95,11 @@ class CoordinatorWish:
 
 
 class ControlLink:
-    """Implements `SenderOwner`."""
+    """A control link, on which one request after another is answered. Implements `SenderOwner`."""
 
     def __init__(self, connection: ClientConnection, wish: CoordinatorWish) -> None:
         self.connection = connection
-        self.ended: HoldfastError | None = None  # why nothing can be asked any more
+        self.ended: HoldfastError | None = None  # why the link ended
         self.last: LastTransaction | None = None
         self.member: str | None = None  # of a transaction group
         self._what, self._fenced = wish.what, wish.fenced
@@ -109,7 +111,7 @@ class ControlLink:
     async def attach(
         cls, connection: ClientConnection, wish: CoordinatorWish, bound_s: float, which: Identity
     ) -> ControlLink:
-        """`which`: the cluster that is meant."""
+        """Attach a control link. `which`: identity of the cluster to which it must lead."""
         link = cls(connection, wish)
         try:
             link._sender = await connection.attach_coordinator(wish.properties(), link, bound_s=bound_s, which=which)
@@ -131,7 +133,7 @@ class ControlLink:
                 raise ProtocolError(f"{self._what}: the node's word on the last one cannot be read: {last}") from error
 
     async def close(self) -> None:
-        """What is open on it is rolled back."""
+        """Close the link; the node rolls back its open transaction."""
         self.ended = self.ended or LinkRefusedError(f"{self._what}: closed here")
         if self._sender is not None:
             await self._sender.close()
@@ -139,7 +141,7 @@ class ControlLink:
     # ---------------------------------------------------------------- asking
 
     async def declare(self, bound_s: float) -> bytes:
-        """The transaction's id. Raises what stands in the way; `retriable`: nothing was begun that lasts."""
+        """Begin a transaction and return its id. After a `retriable` error no transaction is left open."""
         try:
             outcome = await self._ask(encode_declare(), bound_s)
         except (NotSent, Unanswered) as lost:
@@ -149,7 +151,8 @@ class ControlLink:
         raise self._refused(outcome, "no transaction was begun")
 
     async def discharge(self, txn_id: bytes, *, fail: bool, bound_s: float) -> None:
-        """Returns when it was done as asked. Raises NotSent, Unanswered, or the node's refusal: it was rolled back."""
+        """Commit a transaction, or roll it back (`fail`). Raises NotSent, Unanswered, or the node's refusal, after
+        which it is rolled back."""
         outcome = await self._ask(encode_discharge(txn_id, fail), bound_s)
         if not isinstance(outcome, Accepted):
             raise self._refused(outcome, "the transaction was rolled back", rolled_back=True)
@@ -181,8 +184,9 @@ class ControlLink:
         return self._refusal(outcome.error, f"{self._what}: {what}", rolled_back=rolled_back)
 
     def _refusal(self, error: Error | None, what: str, *, rolled_back: bool) -> HoldfastError:
-        """What the program is told of an answer of the coordinator. `rolled_back`: there was a transaction, and it
-        counts no more, whatever the reason was."""
+        """Make the program's error for a refusal by the coordinator.
+
+        `rolled_back`: there was a transaction, and it is rolled back, whatever the reason."""
         condition = "" if error is None else error.condition
         text = f"{what}: {(error.description if error is not None else '') or condition or 'no reason was given'}"
         if condition == LINK_STOLEN:

@@ -1,14 +1,14 @@
 """A member of a transaction group: the transaction of one task attempt, which writes a part of a batch.
 
-Problem: whether the part counts is decided elsewhere, by whoever commits the batch; a task can only say that it has
-written all of it, and it may be a zombie by then.
-Rules never broken:
- - the id of a member is given out when the nodes have noted that it is prepared, and not before: so what is named as a
-   winner is whole;
- - whatever goes wrong before that, the part does not count, and has to be written again by another attempt;
- - the nodes hear from this process at least four times in each lease: from whoever hangs, they do not, and then they
-   roll its part back, so that no reader waits for it. A process may live on while the program in it hangs: with an
-   idle time, a member of which nothing is asked for so long lets its part go.
+The program that commits the batch decides elsewhere whether the part counts. A task can only say that it has written
+all of the part, and it may be a zombie by then.
+
+Rules:
+ - a member returns its id only after the nodes have noted that it is prepared. So every winner is whole;
+ - after any earlier failure the part does not count, and another attempt has to write it again;
+ - the member beats at least four times in each lease. If beats stop, the nodes roll its part back, so that no reader
+   waits for it. A process may live on while its program hangs. So with an idle time, a member that gets no call for so
+   long gives its part up.
 """
 
 from __future__ import annotations
@@ -42,16 +42,17 @@ from holdfast.client.transact.transactor import Transactor, TransactorSession
 log = logging.getLogger("holdfast.client")
 
 BEATS = 4
-"""Heartbeats in a lease: one may be late, and one lost in a change of the coordinator's leader."""
+"""Heartbeats in a lease: one may be late, and another lost in a change of the coordinator's leader."""
 
 DEFAULT_LEASE_S = 10.0
 MIN_LEASE_S, MAX_LEASE_S = 2.0, 300.0
-"""What the nodes take."""
+"""Leases that the nodes accept."""
 
 
 @dataclass(frozen=True)
 class GroupNames:
-    """What all processes that work on a batch know of it. `run`: drawn anew at each start of the writer."""
+    """Name of a group, which all processes that write a batch share. `run`: a new random name for each start of the
+    writer."""
 
     writer: str
     batch: int
@@ -66,7 +67,7 @@ class GroupNames:
 
 @dataclass(frozen=True)
 class MemberWish(CoordinatorWish):
-    """Of the attach of a control link: to be a member."""
+    """An attach of a control link as a member of a group."""
 
     names: GroupNames = GroupNames("", 0, "")
     part: str = ""
@@ -98,7 +99,7 @@ class MemberWish(CoordinatorWish):
 
 
 class MemberTransactor(Transactor):
-    """Each connection of it is another member: what was sent over one that broke is lost with it."""
+    """The transactor of a member. Each of its connections is another member: events sent over a broken one are lost."""
 
     def __init__(
         self,
@@ -111,11 +112,11 @@ class MemberTransactor(Transactor):
         super().__init__(servers, log_name, options)
         self._wish, self._idle_s = wish, idle_s
         self._beating: asyncio.Task[None] | None = None
-        self._asked, self._asked_last_s = 0, 0.0  # calls of the program that are under way; when there was one last
+        self._asked, self._asked_last_s = 0, 0.0  # calls of the program under way; time of the last one
 
     @contextmanager
     def asked(self) -> Iterator[None]:
-        """The program waits for something."""
+        """Count a call of the program as under way inside the block."""
         self._asked += 1
         try:
             yield
@@ -156,7 +157,7 @@ class MemberTransactor(Transactor):
         await super().drop()
 
     async def commit(self, session: TransactorSession, txn_id: bytes, *, empty: bool) -> None:
-        """Returns when it is prepared."""
+        """Prepare the member's transaction."""
         try:
             await session.control.discharge(txn_id, fail=False, bound_s=self.options.delivery_timeout_s)
         except (NotSent, Unanswered) as lost:
@@ -171,11 +172,11 @@ class MemberTransactor(Transactor):
 
 
 class GroupMember:
-    """Made by `ProducerClient.member`, or `TransactionGroup.member`.
+    """A member of a transaction group, made by `ProducerClient.member` or `TransactionGroup.member`.
 
     async with group.member(producer, part="3", attempt="0") as member:
         await member.send(b"...", key="IBM")
-        winner = await member.prepare()     # a short string, for whoever commits the group
+        winner = await member.prepare()     # a short string, for the program that commits the group
     """
 
     def __init__(self, side: ProducerSide, transactor: MemberTransactor) -> None:
@@ -184,7 +185,7 @@ class GroupMember:
         self._prepared: str | None = None
 
     async def begin(self) -> None:
-        """`async with` does it: joins the group. Raises GroupFencedError: it is closed, or a newer run has it."""
+        """Join the group; `async with` does it. Raises GroupFencedError if it is closed or a newer run has it."""
         try:
             with self._transactor.asked():
                 await self._transaction.begin()
@@ -199,17 +200,17 @@ class GroupMember:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """What was not prepared is rolled back."""
+        """Roll back a member that is not prepared."""
         await self.abort()
 
     @property
     def is_open(self) -> bool:
-        """Events can be sent under it."""
+        """True while events can be sent."""
         return self._transaction.is_open
 
     @property
     def producer_id(self) -> int | None:
-        """With `epoch`, the name of its transaction in the cluster."""
+        """Producer id of its transaction; with `epoch`, its name in the cluster."""
         return self._transaction.producer_id
 
     @property
@@ -224,14 +225,14 @@ class GroupMember:
         partition: str | None = None,
         properties: Mapping[str, Any] | None = None,
     ) -> Delivery:
-        """As `Transaction.send`."""
+        """Buffer one event, as `Transaction.send` does."""
         with self._transactor.asked():
             return await self._transaction.send(event, key=key, partition=partition, properties=properties)
 
     async def send_many(
         self, events: Sequence[Event | bytes | str], *, key: str | None = None, partition: str | None = None
     ) -> ChunkDelivery:
-        """As `Transaction.send_many`."""
+        """Buffer events, as `Transaction.send_many` does."""
         with self._transactor.asked():
             return await self._transaction.send_many(events, key=key, partition=partition)
 
@@ -242,14 +243,15 @@ class GroupMember:
         partition: str | None = None,
         key: str | None = None,
     ) -> DeliveryResult:
-        """As `Transaction.send_batch`."""
+        """Send a batch to one partition, as `Transaction.send_batch` does."""
         with self._transactor.asked():
             return await self._transaction.send_batch(batch, partition=partition, key=key)
 
     async def prepare(self) -> str:
-        """All of the part is written, and waits for the decision of its group. Returns the member's id, for whoever
-        commits that. Raises TransactionRolledBackError (write the part again, as another attempt), GroupFencedError
-        (stop)."""
+        """Prepare the part, which then waits for the decision of its group; return the member's id for the commit.
+
+        Call it when all of the part is written. Raises TransactionRolledBackError (write the part again, as another
+        attempt) or GroupFencedError (stop)."""
         with self._transactor.asked():
             await self._transaction.commit()
         member = self._transactor.member
@@ -263,11 +265,11 @@ class GroupMember:
 
     @property
     def prepared(self) -> str | None:
-        """The member's id, when it is prepared."""
+        """The member's id if it is prepared, else None."""
         return self._prepared
 
     async def abort(self) -> None:
-        """Nothing of it counts, if it is not prepared. Idempotent."""
+        """Roll the member back, unless it is prepared. Idempotent."""
         if self._prepared is not None:
             return
         try:

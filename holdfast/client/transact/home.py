@@ -1,9 +1,10 @@
-"""Where a producer's transactions are begun best: at the node that leads the one partition that they write to.
+"""Home of a producer's transactions: the node that leads the one partition to which they write.
 
-Problem: a transaction belongs to one connection, and what its node does not lead goes through that node as a gateway,
-which costs each batch a hop. Many programs write to one partition for long.
-Rules never broken: it is a matter of speed alone; nothing waits for it, and nothing fails by it. It is looked for
-beside the transactions, when several in a row have written to one and the same partition, and moved to between two.
+A transaction belongs to one connection. Its node forwards events of partitions that it does not lead as a gateway,
+which costs each batch a hop. But many programs write to one partition for long.
+
+A home is only a matter of speed; no call waits for it or fails because of it. When several transactions in a row have
+written to the same partition, a task looks for its leader. The producer moves there between two transactions.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ from holdfast.client.transport.network import Network, NetworkOptions
 log = logging.getLogger("holdfast.client")
 
 LOOKED_FOR_AFTER = 3
-"""Transactions in a row: a program that writes to one partition now and then is not moved about."""
+"""Transactions in a row to one partition before the search; so a program that varies its partitions does not move."""
 
 LOOK_AGAIN_S = 30.0
-"""Leaders change seldom, and a connection with its attaches costs some ten milliseconds."""
+"""Time between two searches: leaders change seldom, and a connection with its attaches has a cost."""
 
 LOOK_WITHIN_S = 5.0
 
 
 class Home:
     def __init__(self, servers: str | Sequence[str], log_name: str, options: NetworkOptions) -> None:
-        """With options that follow no redirects there is none."""
+        """Prepare the search; it never happens if the options do not follow redirects."""
         self._found: Address | None = None
         self._servers, self._log, self._options = servers, log_name, options
         self._partition: str | None = None
@@ -40,7 +41,7 @@ class Home:
         self._looking: asyncio.Task[None] | None = None
 
     def wrote(self, partitions: Collection[str | None], at: Address) -> None:
-        """A transaction was committed through the node at this address."""
+        """Note that a transaction was committed through the node at this address."""
         partition = next(iter(partitions)) if len(partitions) == 1 else None
         self._in_a_row = self._in_a_row + 1 if partition == self._partition else 1
         self._partition = partition
@@ -52,7 +53,7 @@ class Home:
             self._looking = asyncio.ensure_future(self._look(partition, at))
 
     async def _look(self, partition: str, at: Address) -> None:
-        """The node is asked for a link of a plain producer: such a one it redirects."""
+        """Find the leader by a link of a plain producer, which a node redirects."""
         network = Network(self._servers, self._options)
         try:
             network.prefer_sender(self._log, partition, at)
@@ -68,7 +69,7 @@ class Home:
             await network.close()
 
     def take(self) -> Address | None:
-        """Where to go on, if that was found and nobody was told yet."""
+        """Return a newly found home, once; else None."""
         found, self._found = self._found, None
         return found
 
@@ -80,7 +81,7 @@ class Home:
 
 
 class _Nobody:
-    """Owns a link on which nothing is sent."""
+    """Owner of a link on which nothing is sent."""
 
     def on_credit(self) -> None: ...
     def on_outcomes(self, outcomes: list[tuple[int, DeliveryState]]) -> None: ...

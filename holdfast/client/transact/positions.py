@@ -1,7 +1,7 @@
 """Positions of a consumer group on their way into a transaction.
 
-Rule never broken: the node has noted each of them before a commit is asked for; one that it refused makes the
-transaction roll back, here as there.
+The node has noted each of them before the client asks for a commit. If it refuses one, client and node roll the
+transaction back.
 """
 
 from __future__ import annotations
@@ -15,34 +15,34 @@ from holdfast.client.transport.connection import ClientConnection
 from holdfast.client.transport.management_requests import Exchange
 
 NOTED_AT_ONCE = 8
-"""Each goes over two links of its own: a connection has a limit of links."""
+"""Positions that are noted in parallel: each needs two links, and a connection has a limit of links."""
 
 
 class CommittablePosition(Protocol):
-    """What a consumer has handed out of one partition, to be committed in the name of the claim that it had."""
+    """Position of a consumer in one partition, after the events that it handed out, with the claim that it had."""
 
     @property
     def log(self) -> str: ...
     @property
     def arguments(self) -> Mapping[str, Any]:
-        """Of the request `group.commit`."""
+        """Arguments of the request `group.commit`."""
         ...
 
     def committed(self) -> None: ...
 
 
 class OffsetsConsumer(Protocol):
-    """`holdfast.client.ConsumerClient`."""
+    """The part of `holdfast.client.ConsumerClient` that transactions need."""
 
     def handed_out(self) -> Sequence[CommittablePosition]:
-        """Raises OwnershipLostError when some of it is not this consumer's any more."""
+        """Return the positions. Raises OwnershipLostError if this consumer lost one of the partitions."""
         ...
 
 
 async def note_all(
     connection: ClientConnection, txn_id: bytes, positions: Sequence[CommittablePosition], bound_s: float
 ) -> list[BaseException]:
-    """Have the node note them as part of the transaction. What failed; []: all are noted."""
+    """Let the node note positions as part of the transaction; return the errors."""
     at_once = asyncio.Semaphore(NOTED_AT_ONCE)
 
     async def note(one: CommittablePosition) -> None:

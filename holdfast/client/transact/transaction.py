@@ -1,11 +1,12 @@
-"""A transaction as a program holds it: events sent under it, positions that move with it, and its one end.
+"""A transaction as a program uses it: its events, the positions that move with it, and its one end.
 
-Problem: a program must know after each failure whether to do its work again, never needs to know where it failed, and
-must not be told "committed" of anything that is not.
-Rules never broken:
- - a commit is asked for when every event sent under it was answered, and none was refused;
- - what failed on the way makes it roll back, whatever its owner asks for;
- - it ends once. `commit` returns only if it was committed; what it raises says what became of it.
+After each failure a program must know whether to do its work again. It need not know where the failure was. And it must
+never hear "committed" of a transaction that is not.
+
+Rules:
+ - the transaction asks for its commit only when every event was accepted;
+ - after any failure it rolls back, whatever its owner asks for;
+ - it ends once. `commit` returns only if the transaction was committed; its errors tell the outcome.
 
 | state    | begin | send, commit_offsets | commit  | abort   | fails   |
 | -------- | ----- | -------------------- | ------- | ------- | ------- |
@@ -55,10 +56,10 @@ from holdfast.client.transact.transactional_sender import TransactionalSender, t
 from holdfast.client.transact.transactor import Transactor, TransactorSession, pair_of
 
 ATTACH_BOUND_S = 15.0
-"""A node holds an attach up to 10 s while a partition has no leader."""
+"""Bound of an attach; a node holds one up to 10 s while a partition has no leader."""
 
 YIELD_EVENTS = 1024
-"""Who sends gives way to the event loop after so many events: else nothing would move until the buffer is full."""
+"""Events after which a sending task yields to the event loop; else none would be sent until the buffer is full."""
 
 
 class TransactionPhase(Enum):
@@ -86,16 +87,16 @@ _NEXT: dict[TransactionPhase, frozenset[TransactionPhase]] = {
 
 @dataclass(frozen=True)
 class ProducerSide:
-    """The producer, as its transactions see it."""
+    """The part of a producer that its transactions need."""
 
-    place: Callable[[str | None, str | None], str | None]  # of a key and a partition: where it goes
-    turn_passes: Callable[[], None]  # the next event without a place goes to another partition than the last one
+    place: Callable[[str | None, str | None], str | None]  # key, partition -> the partition to send to
+    turn_passes: Callable[[], None]  # the next event without a partition goes to another one
     begins: Callable[[Transaction], Awaitable[None]]  # raises InvalidOperationError while another one is open
     over: Callable[[Transaction], None]
 
 
 class Transaction:
-    """Made by `ProducerClient.transaction`.
+    """A transaction of a producer, made by `ProducerClient.transaction`.
 
     async with producer.transaction() as tx:
         await tx.send(b"...", key="IBM")
@@ -108,25 +109,25 @@ class Transaction:
         self._options: ProducerOptions = transactor.options
         self._state = TransactionPhase.NEW
         self._session: TransactorSession | None = None
-        self._why: HoldfastError | None = None  # it is doomed
-        self._touched = False  # something went out under it, or is about to
+        self._why: HoldfastError | None = None  # why it is doomed
+        self._touched = False  # something was sent under it, or is about to be
         self._unanswered = self._unanswered_bytes = self._this_turn = 0
         self._changed = asyncio.Event()
         self._positions: list[CommittablePosition] = []
-        self._places: set[str | None] = set()  # that its events went to
+        self._places: set[str | None] = set()  # partitions of its events
         self._beginning = asyncio.Lock()
-        self.ending: asyncio.Future[None] | None = None  # it goes on, though who asked for it may be cancelled
+        self.ending: asyncio.Future[None] | None = None  # goes on even if its caller is cancelled
 
     # ---------------------------------------------------------------- life
 
     @property
     def is_open(self) -> bool:
-        """Events can be sent under it."""
+        """True while events can be sent."""
         return self._state is TransactionPhase.OPEN
 
     @property
     def producer_id(self) -> int | None:
-        """With `epoch`, the name of the transaction in the cluster."""
+        """Producer id of the transaction; with `epoch`, its name in the cluster."""
         pair = pair_of(self.txn_id)
         return None if pair is None else pair[0]
 
@@ -136,7 +137,7 @@ class Transaction:
         return None if pair is None else pair[1]
 
     async def begin(self) -> None:
-        """`async with` does it."""
+        """Begin the transaction; `async with` does it."""
         self._check_new()
         await self._producer.begins(self)
         try:
@@ -184,8 +185,10 @@ class Transaction:
         partition: str | None = None,
         properties: Mapping[str, Any] | None = None,
     ) -> Delivery:
-        """Buffer one event, waiting for room if need be. Await the `Delivery` to hear that a partition has it: it
-        counts when the transaction is committed. `commit` waits for all of them."""
+        """Buffer one event; wait for room if necessary.
+
+        Await the `Delivery` to know that a partition has the event, which counts when the transaction is committed.
+        `commit` waits for all deliveries."""
         whole = as_event(event, key, properties)
         place = self._producer.place(whole.key, partition)
         content = message = encode_event(whole.body, whole.key, whole.properties)
@@ -202,9 +205,11 @@ class Transaction:
     async def send_many(
         self, events: Sequence[Event | bytes | str], *, key: str | None = None, partition: str | None = None
     ) -> ChunkDelivery:
-        """Buffer these events, waiting for room if need be: what `send` of each does, in the same order, at a fraction
-        of its cost. They go to one partition, but for events with keys of their own, where none is named. `commit`
-        waits for all of them; await what is returned to hear that they have arrived, or why not."""
+        """Buffer events in order, as `send` of each does, but at a fraction of the cost; wait for room if necessary.
+
+        Without `key` and `partition`, events with keys go to the partitions of their keys, and the others to one
+        partition. `commit` waits for all events. Await the `ChunkDelivery` to know that they have arrived, or why
+        not."""
         check_many(events)
         self._check_usable("sent under")
         pieces = Pieces(events, key, partition, self._producer.place, told_already)
@@ -222,8 +227,10 @@ class Transaction:
         partition: str | None = None,
         key: str | None = None,
     ) -> DeliveryResult:
-        """Send a batch, or a list of events, to one partition, and return when it has all of them: they count when the
-        transaction is committed. Raises what `send` raises, before anything was sent if an event is too large."""
+        """Send a batch, or a list of events, to one partition; return when the partition has all of them.
+
+        They count when the transaction is committed. Raises the errors of `send`; if an event is too large, none was
+        sent."""
         partition, key = place_of(batch, partition, key, numbered=False)
         place = self._producer.place(key, partition)
         if isinstance(batch, EventBatch):
@@ -245,7 +252,7 @@ class Transaction:
         return await delivery
 
     async def _put_all(self, pieces: Iterable[Sequence[tuple[str | None, Chunk]]], delivery: ChunkDelivery) -> None:
-        """The events of one call. If it cannot take all of them, none of them counts."""
+        """Buffer the events of one call. If some cannot be sent, the transaction rolls back, so none counts."""
         begun = False
         try:
             for piece in pieces:
@@ -271,7 +278,7 @@ class Transaction:
             await asyncio.sleep(0)
 
     async def _ready_sender(self, place: str | None) -> TransactionalSender:
-        """When there is room for more."""
+        """Wait for room, then return the sender of a partition."""
         self._check_usable("sent under")
         await self._room()
         session = self._session
@@ -282,7 +289,7 @@ class Transaction:
         return sender
 
     def _counts(self, place: str | None, events: int, size: int) -> None:
-        """So much is about to be sent."""
+        """Count events that are about to be sent."""
         self._touched = True
         self._places.add(place)
         self._unanswered += events
@@ -304,7 +311,7 @@ class Transaction:
             await self._progress()
 
     async def _ready(self) -> TransactorSession:
-        """The connection of the transaction. If that broke before anything was said under it, it is begun anew."""
+        """Return the transaction's connection; if it broke before anything was sent, begin again on another one."""
         async with self._beginning:
             self._check_usable("used")
             assert self._session is not None
@@ -316,7 +323,7 @@ class Transaction:
             return self._session
 
     async def _sender(self, place: str | None) -> TransactionalSender:
-        """A link to the partition. Again while nothing was sent under the transaction: then nothing can be lost."""
+        """Attach a link to the partition; retry, on a new connection only while nothing was sent and can be lost."""
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + self._options.delivery_timeout_s
         while True:
@@ -327,15 +334,17 @@ class Transaction:
                 if not error.retriable or loop.time() >= deadline_s:
                     raise
                 if session.ended is not None:
-                    continue  # `_ready` knows what that means
-                await asyncio.sleep(0)  # the node has held the attach for as long as it may: ask again
+                    continue  # `_ready` decides what to do
+                await asyncio.sleep(0)  # the node has held the attach for as long as it may: try again
 
     # ---------------------------------------------------------------- positions of a consumer
 
     async def commit_offsets(self, consumer: OffsetsConsumer) -> None:
-        """When this commits, the consumer's group goes on behind all that the consumer has handed out. Raises
-        OwnershipLostError, and the transaction can only be rolled back, if some of that was of a partition that another
-        member has by now: it works on the same events."""
+        """Add the consumer's positions to the transaction: if it commits, the group goes on after the events that the
+        consumer has handed out.
+
+        Raises OwnershipLostError if another member has one of the partitions by now and works on the same events; then
+        the transaction can only be rolled back."""
         try:
             positions = consumer.handed_out()
         except OwnershipLostError as error:
@@ -381,7 +390,7 @@ class Transaction:
         self._changed.set()
 
     def fail(self, why: HoldfastError) -> None:
-        """It can only be rolled back. The first reason is the one that is told."""
+        """Doom the transaction, which can then only be rolled back; the program gets the first reason."""
         if self._why is None:
             known = isinstance(why, TransactionRolledBackError | ProducerFencedError | OwnershipLostError)
             self._why = why if known else TransactionRolledBackError(f"the transaction is rolled back: {why}")
@@ -390,7 +399,7 @@ class Transaction:
         self._changed.set()
 
     async def _progress(self) -> None:
-        """Until an answer came. Without any for the delivery timeout, the transaction is given up."""
+        """Wait for an answer; doom the transaction if none comes within the delivery timeout."""
         self._changed.clear()
         try:
             async with asyncio.timeout(self._options.delivery_timeout_s):
@@ -401,20 +410,22 @@ class Transaction:
     # ---------------------------------------------------------------- the end
 
     async def commit(self) -> None:
-        """All of it counts when this returns. Raises TransactionRolledBackError (do the work again),
-        ProducerFencedError (stop), TransactionOutcomeUnknownError. Cancelling it leaves the outcome open."""
+        """Commit the transaction: all of it counts when this returns.
+
+        Raises TransactionRolledBackError (do the work again), ProducerFencedError (stop) or
+        TransactionOutcomeUnknownError. Cancelling the call leaves the outcome open."""
         self._check(TransactionPhase.ENDING, "committed")
         self._go(TransactionPhase.ENDING)
         await self._to_its_end(self._commit())
 
     async def abort(self) -> None:
-        """Nothing of it counts when this returns."""
+        """Roll the transaction back: none of it counts when this returns."""
         self._check(TransactionPhase.ENDING, "aborted")
         self._go(TransactionPhase.ENDING)
         await self._to_its_end(self._abort())
 
     async def _to_its_end(self, work: Awaitable[None]) -> None:
-        """Even when the caller is cancelled: nobody else can end it."""
+        """End the transaction, even if the caller is cancelled, since no other task can end it."""
 
         async def whole() -> None:
             try:
@@ -465,6 +476,6 @@ class Transaction:
 
 
 def _heard(task: asyncio.Future[None]) -> None:
-    """A failure is known, even if who asked was cancelled."""
+    """Take the error of the task, so that asyncio does not log it if the caller was cancelled."""
     if not task.cancelled():
         task.exception()

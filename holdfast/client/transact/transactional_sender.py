@@ -1,7 +1,7 @@
-"""The route of a producer's transactional events to one partition: a queue, and a link of the transaction's connection.
+"""Sender of transactional events to one partition: a queue, and a link of the transaction's connection.
 
-Rule never broken: nothing is sent twice. What the link did not answer is not known to be in the transaction, and then
-that is rolled back as a whole; so there is no order to be kept over failures, and nothing to be sent again here.
+It never resends. If the link did not answer an event, that event may be missing in the transaction, which is then
+rolled back as a whole. So there is no order to keep over failures.
 """
 
 from __future__ import annotations
@@ -19,57 +19,56 @@ from holdfast.client.produce.chunks.single_events import Delivery, Staged
 from holdfast.client.produce.transfers import UnderWay, next_transfers, room_of
 from holdfast.client.transport.links import Sender
 
-# Events that a transaction has under way to a partition, at most: half of those that the partition remembers of it, so
-# that its node can ask the next leader again for all that was on its way when the leadership changed.
+# Most events of a transaction in flight to a partition: half of those that the partition remembers. So after a change
+# of leaders its node can ask the new leader about all events that were in flight.
 MOST_UNDER_WAY = 2000
 
 
 class Book(Protocol):
-    """The transaction, as its senders see it."""
+    """The part of a transaction that its senders need."""
 
     txn_id: bytes
 
     def answered(self, run: Run, state: DeliveryState) -> None: ...
     def lost(self, runs: list[Run], why: HoldfastError) -> None:
-        """It is not known what became of these."""
+        """Take events of unknown outcome."""
         ...
 
 
 class TransactionalSender:
-    """Implements `SenderOwner`."""
+    """A sender of transactional events to one partition. Implements `SenderOwner`."""
 
     def __init__(self, partition: str | None, window: int) -> None:
         self.link: Sender | None = None
         self.ended: HoldfastError | None = None
         self._window = min(window, MOST_UNDER_WAY)
-        self._staged = Staged(partition, told_already, numbered=False)  # in this turn, of the present transaction
+        self._staged = Staged(partition, told_already, numbered=False)  # of this turn and the present transaction
         self._waiting: deque[Run] = deque()  # of the present transaction
         self._book: Book | None = None
         self._under_way = UnderWay()
-        self._books: dict[int, Book] = {}  # whose what is under way is, by the link's number
+        self._books: dict[int, Book] = {}  # transactions of the events in flight, by delivery number
         self._pumping = False
 
     def check_size(self, size: int) -> None:
-        """Raises EventTooLargeError: the node would end the link."""
+        """Raise EventTooLargeError for an event beyond the link's limit, since the node would end the link."""
         limit = (self.link.max_message_size if self.link is not None else 0) or sys.maxsize
         if size > limit:
             raise EventTooLargeError.of(size, limit)
 
     @property
     def takes_messages(self) -> bool:
-        """See `Staged`."""
+        """True while single events of this turn are queued as messages, not as bodies: see `Staged`."""
         return self._staged.takes_messages
 
     def put_one(self, content: bytes, book: Book, *, body: bool) -> Delivery:
-        """A single event: its message, or its body. It goes out in this turn of the loop, with what else comes in
-        it."""
+        """Queue a single event, as a message or a body; it goes out in this turn of the loop."""
         self._belongs_to(book)
         delivery = self._staged.add(content, None, None, body=body)
         self._soon(book)
         return delivery
 
     def put(self, run: Run, book: Book) -> None:
-        """The same, of events that were given together."""
+        """Queue events that were given together; they go out in this turn of the loop."""
         self._belongs_to(book)
         self._staged.append(run)
         self._soon(book)
@@ -87,7 +86,7 @@ class TransactionalSender:
             asyncio.get_running_loop().call_soon(self._pump_now)
 
     def forget(self, book: Book) -> None:
-        """The transaction is over: what was not sent under it never will be."""
+        """Drop the unsent events of a transaction that is over."""
         if book is self._book:
             self._waiting.extend(self._staged.take())
             waiting = list(self._waiting)
@@ -139,4 +138,4 @@ class TransactionalSender:
 
 
 def told_already(_: Outcome) -> None:
-    """Of events that were lost with their transaction, the end of that tells."""
+    """Ignore the failure of an event: the end of its transaction reports it."""

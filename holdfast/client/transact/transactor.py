@@ -1,18 +1,18 @@
-"""Who begins and ends the transactions of one producer: the connection that they belong to, and the id that they have.
+"""Begin and end of the transactions of one producer, with their connection and their transactional id.
 
-Problem: a transaction belongs to one connection, connections break, and the node that was asked to commit may not live
-to answer.
-Rules never broken:
- - a program's work is never done again by us: what was sent is lost with its connection, and the program is told;
- - after a lost answer the outcome is the cluster's word on that very transaction, by its producer id and epoch, or it
-   is unknown;
- - who was succeeded stays so: with the second attach on, this producer says which holder it was, and is refused if
-   anybody else has taken the id since. Without that, a zombie whose connection broke would take it back;
- - each attach has one name as a holder, in all its tries, until one is answered: a try that was carried out and whose
-   answer got lost is this producer, and nobody else.
+A transaction belongs to one connection. Connections break, and the node that gets the commit may die before it answers.
 
-The connection announces no redirects: the node it leads to serves all partitions, as a gateway where it must. So a
-producer whose transactions write to one partition goes to its leader, between two of them (`home`).
+Rules:
+ - the client never repeats a program's work: events are lost with their connection, and the program gets an error;
+ - after a lost answer, the cluster tells the outcome of that very transaction, by its producer id and epoch; else the
+   outcome is unknown;
+ - a fenced producer stays fenced: from its second attach on, it names the holder that it was. The node refuses it if
+   another holder has taken the id since. Without that, a zombie whose connection broke would take the id back;
+ - each attach has one holder name in all its tries, until one is answered. So a try that succeeded, but whose answer
+   got lost, counts as this producer.
+
+The connection announces no redirects: its node serves all partitions, as a gateway if it does not lead them. So a
+producer whose transactions write to one partition moves to its leader between two transactions (`home`).
 """
 
 from __future__ import annotations
@@ -62,16 +62,16 @@ class TransactorSession:
 
     @property
     def ended(self) -> HoldfastError | None:
-        """Why no transaction can be gone on with here."""
+        """Reason why no transaction can go on here; None while one can."""
         return self.control.ended
 
     def sender(self, partition: str | None) -> TransactionalSender | None:
-        """One that is open."""
+        """Return the open sender of a partition, if there is one."""
         found = self._senders.get(partition)
         return found if found is not None and found.ended is None else None
 
     async def attached(self, partition: str | None, bound_s: float) -> TransactionalSender:
-        """Raises what stands in the way."""
+        """Return the sender of a partition; attach its link if necessary. Raises the errors of the attach."""
         async with self._attaching:
             found = self.sender(partition)
             if found is None:
@@ -80,7 +80,7 @@ class TransactorSession:
                     self._address, partition, found, bound_s=bound_s,
                     which=self._network.log(self._address), codec=Codec.named(self._options.compression),
                 )  # fmt: skip
-                if found.ended is not None:  # it was attached, and ended before we were told of the first
+                if found.ended is not None:  # the link ended right after its attach
                     raise found.ended
                 self._senders[partition] = found
             return found
@@ -90,10 +90,10 @@ class TransactorSession:
         return list(self._senders.values())
 
     async def close(self) -> None:
-        """What is open is rolled back by the node."""
+        """Close the connection; the node rolls back the open transaction."""
         try:
             await self.control.close()
-        finally:  # also if who waits is cancelled again
+        finally:  # even if the caller is cancelled again
             await self.connection.close()
 
 
@@ -102,12 +102,12 @@ class Transactor:
         self.options = options
         self.fenced: ProducerFencedError | None = None
         self.last: LastTransaction | None = None
-        self.member: str | None = None  # of a transaction group: the id of what the present connection writes
+        self.member: str | None = None  # in a transaction group: the member's id on the present connection
         self._log = log_name
         self._network = Network(servers, replace(options.network, follow_redirects=False))
         self._home = Home(servers, log_name, options.network)
         self._session: TransactorSession | None = None
-        self._holder: str | None = None  # as which the id was held last
+        self._holder: str | None = None  # name with which this producer held the id last
         self._next_holder = _drawn()
         self._attaching = asyncio.Lock()
         self._release = Release(self._let_go, "close the transactor")
@@ -117,14 +117,14 @@ class Transactor:
         return self.options.transactional_id
 
     async def hold(self) -> None:
-        """Nobody else has the transactional id from now on, and what its last holder left open is rolled back."""
+        """Take the transactional id; the node fences its last holder and rolls back that one's open transaction."""
         await self.session(self._deadline_s())
 
     def _deadline_s(self) -> float:
         return asyncio.get_running_loop().time() + self.options.delivery_timeout_s
 
     async def session(self, deadline_s: float) -> TransactorSession:
-        """The one that is open, or a new one. Raises ProducerFencedError for good."""
+        """Return the open session, or open a new one. Raises ProducerFencedError for good once it is fenced."""
         async with self._attaching:
             if self._session is not None and self._session.ended is None:
                 return self._session
@@ -147,7 +147,7 @@ class Transactor:
             return self._session
 
     def wish(self) -> CoordinatorWish:
-        """Of the next attach."""
+        """Return the request for the next attach."""
         options = self.options
         return CoordinatorWish(
             self.name, options.transaction_timeout_s, self._next_holder, self._holder, options.commit_answer
@@ -158,14 +158,14 @@ class Transactor:
         self.last, self.member = session.control.last, session.control.member
 
     async def drop(self) -> None:
-        """No answer is expected from there any more; what is open there is rolled back."""
+        """Close the session, without waiting for answers; the node rolls back its open transaction."""
         session, self._session = self._session, None
         if session is not None:
             self._hear(session.ended)
             await session.close()
 
     async def close(self) -> None:
-        """Idempotent; goes on if it is cancelled."""
+        """Close the transactor. Idempotent; it goes on even if the caller is cancelled."""
         await self._release.done()
 
     async def _let_go(self) -> None:
@@ -174,11 +174,11 @@ class Transactor:
         await self._network.close()
 
     def wrote(self, session: TransactorSession, partitions: Collection[str | None]) -> None:
-        """A transaction was committed, with events in these partitions; None: where the node has put them."""
+        """Note that a transaction with events in these partitions was committed; None: the node chose the partition."""
         self._home.wrote(partitions, session.connection.address)
 
     async def _move(self) -> None:
-        """Between two transactions."""
+        """Move to the home of the transactions, if one was found; called between two of them."""
         home = self._home.take()
         if home is not None and self._session is not None and self._session.ended is None:
             log.debug("transactions are begun at %s from now on: it leads the partition that they write to", home)
@@ -192,7 +192,7 @@ class Transactor:
     # ---------------------------------------------------------------- transactions
 
     async def declare(self) -> tuple[TransactorSession, bytes]:
-        """Again while nobody can begin one; raises what is final."""
+        """Begin a transaction; retry until the deadline while no node can begin one. Raises final errors at once."""
         await self._move()
         deadline_s, backoff = self._deadline_s(), Backoff()
         loop = asyncio.get_running_loop()
@@ -201,7 +201,7 @@ class Transactor:
             try:
                 return session, await session.control.declare(max(0.1, deadline_s - loop.time()))
             except asyncio.CancelledError:
-                await self.drop()  # one may be open there by now whose id nobody has: another would be refused
+                await self.drop()  # a transaction may be open there whose id we do not know; another would be refused
                 raise
             except HoldfastError as error:
                 self._hear(error)
@@ -213,8 +213,9 @@ class Transactor:
             await backoff.wait(max(0.0, deadline_s - loop.time()))
 
     async def commit(self, session: TransactorSession, txn_id: bytes, *, empty: bool) -> None:
-        """Returns when it was committed. Raises TransactionRolledBackError, ProducerFencedError (rolled back as well),
-        TransactionOutcomeUnknownError. `empty`: nothing was sent under it, so nothing can be lost."""
+        """Commit a transaction. `empty`: nothing was sent under it, so nothing can be lost.
+
+        Raises TransactionRolledBackError, ProducerFencedError (rolled back, too), or TransactionOutcomeUnknownError."""
         try:
             await session.control.discharge(txn_id, fail=False, bound_s=self.options.delivery_timeout_s)
         except NotSent as lost:
@@ -235,7 +236,7 @@ class Transactor:
         return TransactionRolledBackError(f"the transaction was rolled back before its commit was asked for: {why}")
 
     async def _find_out(self, txn_id: bytes, why: HoldfastError) -> None:
-        """The answer to its commit got lost. Returns if it was committed."""
+        """Ask for the outcome of a commit whose answer got lost; return if it was committed, else raise."""
         pair = pair_of(txn_id)
         if self.name is None or pair is None:
             advice = None if self.name is None else "find out by what was to be written before you do the work again"
@@ -249,7 +250,7 @@ class Transactor:
             ) from error
         last = session.control.last
         told = None if last is None else (last.producer_id, last.epoch)
-        if last is None or told is None or told < pair:  # pairs only rise, and this one is passed over now
+        if last is None or told is None or told < pair:  # pairs only rise, and the next one is in use now
             raise TransactionRolledBackError(f"the transaction was rolled back: its commit was never decided ({why})")
         if told != pair:
             raise unknown(f"the answer to the commit got lost ({why}); {self.name!r} is not remembered with it", pair)
@@ -260,13 +261,13 @@ class Transactor:
             raise TransactionRolledBackError(f"the transaction was rolled back ({last.how}): {why}")
 
     async def abort(self, session: TransactorSession, txn_id: bytes) -> None:
-        """It is rolled back when this returns, or will be, since nobody asks for anything else."""
+        """Roll a transaction back. After a lost answer the node rolls it back later, since no commit can follow."""
         try:
             await session.control.discharge(txn_id, fail=True, bound_s=self.options.delivery_timeout_s)
         except (NotSent, Unanswered):
             await self.drop()
         except TransactionRolledBackError:
-            pass  # it was before
+            pass  # it was rolled back before
         except HoldfastError as error:
             self._hear(error)
             await self.drop()
@@ -277,7 +278,7 @@ def _drawn() -> str:
 
 
 def pair_of(txn_id: bytes) -> tuple[int, int] | None:
-    """(producer id, epoch) of a transaction's id; None: it is not of the kind that Holdfast's nodes give."""
+    """Return (producer id, epoch) of a transaction's id; None if the id is not in the form of Holdfast's nodes."""
     form = protocol.TRANSACTION_NAME
     if len(txn_id) != form.size or txn_id[0] != protocol.TRANSACTION_NAME_VERSION:
         return None
