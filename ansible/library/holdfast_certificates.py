@@ -1,9 +1,9 @@
 #!/usr/bin/python
-"""The certificate authority of a cluster's nodes, and a certificate for each; runs on the control host.
+"""Certificate authority of a cluster's nodes, with a certificate for each node; runs on the control host.
 
-The rules: the authority's key never leaves the control host. A second call changes nothing, until a certificate is
-about to end, is not of this authority, or is another node's. An authority that is about to end gets a new certificate
-for the same key, so that nodes with either of the two take what it signed before and what it signs from then on.
+The authority's key never leaves the control host. A second call changes nothing, unless a certificate expires soon, is
+not from this authority, or belongs to another node. An authority that expires soon gets a new certificate for the same
+key. So nodes with either authority certificate accept both old and new node certificates.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ try:
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
-except ImportError:  # what cannot be: Ansible's vault needs it; but Debian's Ansible may use another Python here
+except ImportError:  # Ansible's vault needs it, but Debian's Ansible may use another Python here
     x509 = None
 
 DOCUMENTATION = r"""
@@ -73,7 +73,7 @@ written:
 
 AUTHORITY_DAYS = 3650
 CLOCKS_DIFFER = datetime.timedelta(days=1)
-"""A host whose clock is behind takes a new certificate all the same."""
+"""Certificates are valid from this long ago on, so that a host whose clock is slow accepts a new one."""
 
 
 class CertificateAuthority:
@@ -81,7 +81,7 @@ class CertificateAuthority:
         self._module = module
         self._directory = module.params["directory"]
         self._cluster = module.params["cluster"]
-        self._now = datetime.datetime.now(datetime.timezone.utc)  # noqa: UP017 - of the Python that Ansible has here
+        self._now = datetime.datetime.now(datetime.timezone.utc)  # noqa: UP017 - the Python of Ansible may be old
         self.written = []
         self.key = self.certificate = None
 
@@ -127,7 +127,7 @@ class CertificateAuthority:
         self._write(f"node-{node}", key, certificate)
 
     def _serves(self, node, names):
-        """What is there is of this authority and this node, has its key, and does not end soon."""
+        """Tell whether the node's certificate is from this authority, fits its key and names, and does not end soon."""
         cert, key = self._path(f"node-{node}.pem"), self._path(f"node-{node}.key")
         if not (os.path.exists(cert) and os.path.exists(key)):
             return False
@@ -162,7 +162,7 @@ class CertificateAuthority:
         return os.path.join(self._directory, name)
 
     def _write(self, name, key, certificate):
-        """The key first: broken off between the two, the next call finds that they do not belong together."""
+        """Write the key first: if the call is interrupted between the two, the next one finds that they do not fit."""
         self.written.append(self._path(f"{name}.pem"))
         if self._module.check_mode:
             return

@@ -1,9 +1,9 @@
 #!/usr/bin/python
 """Directories, files and links of a service, all in one call.
 
-Ansible's own modules take a call (a login, a Python that starts, imports from a zip) for each directory and two to four
-for each file; a role that writes ten of them spends its time on that, on every run, also when nothing is to change. The
-rule: it says and does in check mode exactly what the modules it stands for say and do.
+Ansible's own modules need a call (a login, a start of Python, imports from a zip) for each directory and two to four
+for each file. A role that writes ten of them spends its time on that in every run, even if nothing changes. In check
+mode this module reports and does exactly the same as the modules that it replaces.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class Files:
         self._note(path, before and f"{before}\n", f"{target}\n")
         if not self._module.check_mode:
             temporary = f"{path}.new"
-            if os.path.lexists(temporary):  # of a run that was broken off
+            if os.path.lexists(temporary):  # left by an interrupted run
                 os.unlink(temporary)
             os.symlink(target, temporary)
             os.replace(temporary, path)
@@ -164,7 +164,7 @@ class Files:
         self.diffs.append({"before_header": path, "after_header": path, "before": before, "after": after})
 
     def _attributes(self, wanted):
-        """Of what is there already."""
+        """Set owner, group and mode of an existing path, and note changes."""
         diff = {}
         if self._set(wanted, diff):
             self.written.append(wanted["path"])

@@ -1,14 +1,15 @@
 #!/usr/bin/python
-"""The account by which plays, and root's own commands, administer a cluster.
+"""The operator's account, with which plays and root's own commands administer a cluster.
 
-Problem: the cluster knows the operator's password, each host has a file with it, and a new one has to come to both, on
-clusters that are open, closed, not there yet, or broken off in between. A password must not be seen meanwhile, neither
-in what a play prints nor in the arguments of a process.
-The rule: the cluster is asked first, with what is wanted and then with what lies on the host, and the files are written
-only when it knows the new password, or when there is no cluster yet that could know an old one. A cluster that does not
-run begins with the operator as its first user (`security.first_user_file`).
+The cluster knows the operator's password, and each host has a file with it. A new password has to reach both, on
+clusters that are open, closed, not there yet, or half-way after an interrupted run. No output of a play and no argument
+of a process may show a password.
 
-Runs in the release's own Python, and so with its client.
+So the module first tries the cluster, with the wanted password and then with the one on the host. It writes the files
+only if the cluster knows the new password, or if there is no cluster yet that could know an old one. A cluster that
+does not run starts with the operator as its first user (`security.first_user_file`).
+
+The module runs in the release's own Python, with its client.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ ANSWER_WITHIN_S = 20.0
 
 
 class OperatorFault(Exception):
-    """What is wrong, and what to do."""
+    """A failure; the message says what is wrong and what to do."""
 
 
 def client(server, security):
@@ -92,7 +93,7 @@ def client(server, security):
 
 
 def let_in(server, security):
-    """What the cluster knows of who shows this; None: nobody."""
+    """Return the cluster's record of this login; None if it is refused."""
     from holdfast.client import AuthenticationError
 
     try:
@@ -111,7 +112,7 @@ class OperatorLogin:
         self.did = []
 
     def in_the_cluster(self):
-        """Raises OperatorFault where the cluster lets us do nothing about it."""
+        """Bring account and password into the cluster. Raises OperatorFault if no login may do that."""
         from holdfast.client import Security
 
         name, password, server = (self._wanted[key] for key in ("name", "password", "server"))
@@ -159,7 +160,8 @@ class OperatorLogin:
         return Security(ca=self._ca, user=section.get("user", ""), password=password)
 
     def may_be_written(self):
-        """Without a node to ask: a password that a cluster may know is not forgotten. Raises OperatorFault."""
+        """Check that the files may change without a node to ask. Raises OperatorFault if a cluster may know the old
+        password."""
         before = self._written_login()
         if before is not None and (before.user, before.password) != (self._wanted["name"], self._wanted["password"]):
             raise OperatorFault(
@@ -185,7 +187,7 @@ class OperatorLogin:
         self._first_user(directory / "first-user.json")
 
     def _first_user(self, path):
-        """Keys differ each time they are made, by their salt; they are made again only for another password."""
+        """Write the first user. Keys have a random salt, so they are made again only for another password."""
         from holdfast.client.transport.login import is_password_of, password_keys
 
         name, password = self._wanted["name"], self._wanted["password"]
@@ -200,7 +202,7 @@ class OperatorLogin:
         self._write(path, text, group=self._wanted["group"])
 
     def _write(self, path, text, group=None):
-        """Whole or not at all. Readable by root alone, or also by a group."""
+        """Write a file atomically, readable by root alone or also by a group."""
         import grp
 
         mode, gid = (0o600, 0) if group is None else (0o640, grp.getgrnam(group).gr_gid)

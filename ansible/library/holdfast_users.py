@@ -1,12 +1,11 @@
 #!/usr/bin/python
 """The users and grants of a cluster, as an inventory lists them.
 
-Problem: what a cluster knows of a password cannot be compared with one. The rule: a password is changed when its user
-cannot log in with it, so that a second run changes nothing; passwords go to the cluster's door and nowhere else, not
-into arguments of a process, and not into files. What is not listed is left alone, unless the list is to be all there
-is.
+A cluster does not tell passwords, so this module cannot compare them. It changes a password if its user cannot log in
+with it; so a second run changes nothing. Passwords go only to the cluster, never into arguments of a process or into
+files. Users and grants that are not listed stay, unless `exclusive` is set.
 
-Runs in the release's own Python, and so with its client.
+The module runs in the release's own Python, with its client.
 """
 
 from __future__ import annotations
@@ -97,7 +96,7 @@ def operator_of(config):
 
 
 def key_of(words):
-    """A grant of the list: principal, operation, kind, name, prefix, deny."""
+    """Parse a listed grant into its key: principal, operation, kind, name, prefix, deny."""
     parts = words.split()
     deny = DENY in parts
     principal, operation, resource = (part for part in parts if part != DENY)
@@ -106,7 +105,7 @@ def key_of(words):
 
 
 def key_told(one):
-    """The same of a grant of the cluster."""
+    """Return the key of a grant of the cluster."""
     return (
         one["principal"],
         one["operation"],

@@ -1,9 +1,10 @@
-"""Whether this host has the addresses, free ports, space, Python and limits that it is to use. Reads only; prints JSON.
+"""Check that this host has the addresses, free ports, space, Python and limits that it needs. Reads only; prints JSON.
 
 One argument, JSON: {"user": ..., "addresses": [[variable, address]], "ports": [[variable, address, port]],
 "disks": [[variable, path, MiB]], "pythons": [[variable, program, what it has to be]],
-"files": [[variable, how many may be open]], "links": [path]}. A port that a process of `user` has is ours already.
-Where the links point to is told, "" for none. All in one call, since a call by Ansible takes longer than all in here.
+"files": [[variable, how many may be open]], "links": [path]}. A port of a process of `user` counts as free. The output
+has the targets of the links, "" for none. One call does everything, since a call by Ansible takes longer than all of
+it.
 """
 
 import errno
@@ -18,7 +19,7 @@ from pathlib import Path
 
 
 def has_address(address):
-    """Whether it can be bound here; names are resolved."""
+    """Say why an address or name cannot be bound on this host; "" if it can."""
     try:
         found = socket.getaddrinfo(address, 0, type=socket.SOCK_STREAM)
     except socket.gaierror as error:
@@ -33,7 +34,7 @@ def has_address(address):
 
 
 def holder(address, port, user):
-    """Who listens there: "" for nobody or a process of `user`."""
+    """Return the command that listens at a port; "" if there is none, or if it is a process of `user`."""
     family, kind, _, _, where = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
     with socket.socket(family, kind) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -42,18 +43,18 @@ def holder(address, port, user):
             return ""
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
-                return ""  # an address that is not here is told elsewhere
+                return ""  # `has_address` reports an address that is missing
     uid, command = listening(port)
     try:
         if uid is not None and uid == pwd.getpwnam(user).pw_uid:
             return ""
     except KeyError:
-        pass  # the user is not made yet, so nothing of it runs
+        pass  # the user does not exist yet, so it has no process
     return command or "another process"
 
 
 def listening(port):
-    """Owner and command line of a process that listens on the port."""
+    """Return owner and command line of a process that listens on the port."""
     inodes = set()
     owner = None
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
@@ -114,17 +115,17 @@ def problems(wanted):
 
 
 def open_files(count):
-    """`count`, or the most that a process of root may have here: in some containers it may not raise that."""
+    """Return `count`, or the limit for root if that is lower: in some containers root may not raise it."""
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (count, count))  # this process's own, which does nothing more
+        resource.setrlimit(resource.RLIMIT_NOFILE, (count, count))  # sets only this process's limit
     except ValueError:
         return most
     return count
 
 
 def python(program):
-    """Version and machine of a Python that can make environments, "" for anything else."""
+    """Return version and machine of a Python that can make environments; "" for anything else."""
     code = "import platform, sys, venv; print('%d.%d' % sys.version_info[:2], platform.machine())"
     code += "; sys.exit(sys.version_info < (3, 11))"
     try:

@@ -1,10 +1,10 @@
-"""What there is of a node on this host. Reads only; prints JSON.
+"""Look at the node on this host. Reads only; prints JSON.
 
     look.py RELEASE APPLIED ADDRESSES
 
-"complete": the release is installed. "applied": what the node was last started with, {} when nobody knows. "at": where
-it is reached now, {"monitoring": host:port, "listener": host:port}: as it was started, or else ADDRESSES, JSON, which
-the inventory says. "alive": a node answers there, be it ready or not; "ready": it says that it is.
+"complete": the release is installed. "applied": the settings of the node's last start, {} if they are not known. "at":
+its present addresses, {"monitoring": host:port, "listener": host:port}: those of its last start, or else ADDRESSES,
+JSON from the inventory. "alive": a node answers there, ready or not; "ready": it says that it is ready.
 """
 
 import json
@@ -24,7 +24,7 @@ def applied(path):
 
 
 def status(address, kind):
-    """Of the answer; 0: nobody answers."""
+    """Return the status code of a health check; 0 if no node answers."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(f"http://{address}/health/{kind}", timeout=ANSWERS_WITHIN_S) as answer:

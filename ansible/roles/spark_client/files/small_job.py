@@ -1,4 +1,4 @@
-"""A Spark job that needs a working Java, Spark and Python worker, and Holdfast's client; prints what it counted."""
+"""A Spark job that needs a working Java, Spark and Python worker, and Holdfast's client; prints its counts."""
 
 import json
 

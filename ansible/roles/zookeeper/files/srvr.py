@@ -1,4 +1,4 @@
-"""Prints the mode of the ZooKeeper server at ADDRESS PORT; exit status 1 while it serves nobody."""
+"""Print the mode of the ZooKeeper server at ADDRESS PORT; exit status 1 while it does not serve."""
 
 import socket
 import sys
