@@ -1,7 +1,7 @@
 """Two members share a log, one leaves, the other goes on: `python examples/consumer_group.py --server 127.0.0.1:5672`.
 
-It needs a running cluster (`holdfast cluster up --dir var/cluster --detach`) and makes its own log. Members usually
-live in processes of their own; each would be started with the same log and group, and nothing else.
+It needs a running cluster (`holdfast cluster up --dir var/cluster --detach`) and makes its own log. Members usually run
+in processes of their own, each started with the same log and group.
 """
 
 import argparse
@@ -15,7 +15,7 @@ EVENTS = 1000
 
 
 class JobCounts(Counter[str]):
-    """How often each job was done."""
+    """Counter of how often each job was done."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class JobCounts(Counter[str]):
 
 
 class CountingWorker:
-    """A member of the group: counts what it works on, and commits it."""
+    """A member of the group, which counts its jobs and commits them."""
 
     def __init__(self, name: str, servers: list[str], log: str, done: JobCounts) -> None:
         self.name, self.done, self.leaving = name, done, False
@@ -54,7 +54,7 @@ class CountingWorker:
                 self.done.more.set()
                 try:
                     await self.consumer.commit()
-                except OwnershipLostError as lost:  # another member does some of it again
+                except OwnershipLostError as lost:  # another member does some jobs again
                     print(f"{self.name}: {lost}")
 
 
@@ -73,7 +73,7 @@ async def main(servers: list[str]) -> None:
             ann, bob = (asyncio.create_task(worker.run()) for worker in workers)
             await produce(servers, log, 0)
             await done.reaches(EVENTS)
-            workers[1].leaving = True  # it ends behind a commit; whoever is killed instead has some of it done again
+            workers[1].leaving = True  # it ends after a commit; a killed member's last jobs are done again
             await bob
             await produce(servers, log, EVENTS)
             await done.reaches(2 * EVENTS)

@@ -1,10 +1,10 @@
-"""Publish a file's lines so that each stands in the log once, however often this program dies and is started again:
+"""Publish a file's lines so that the log has each once, however often this program dies and is started again:
 
     python examples/idempotent_producer.py LOG FILE STATE --server 127.0.0.1:5672
 
-The state file says who the producer is, and the number of the last batch's end that is known to be published. What was
-published after that was noted is published again with the same numbers, and recognised. That works because a batch is
-made of the same lines each time: the number of a line is its place in the file.
+The state file has the producer's identity and the number of the last line that is known to be published. Lines that
+were published after that note are sent again with the same numbers, and the node recognises them. That works because a
+batch has the same lines each time: the number of a line is its place in the file.
 """
 
 import argparse
@@ -32,7 +32,7 @@ def load(state: Path) -> PartitionPublishingOptions:
 
 
 def save(state: Path, properties: PartitionPublishingProperties) -> None:
-    """All of it or nothing: a half-written state would be worse than an old one."""
+    """Write the state atomically: a half-written state would be worse than an old one."""
     new = state.with_suffix(".new")
     new.write_text(json.dumps(asdict(properties.to_options())))
     os.replace(new, state)
@@ -41,8 +41,8 @@ def save(state: Path, properties: PartitionPublishingProperties) -> None:
 async def publish(servers: list[str], log: str, lines: list[bytes], state: Path) -> None:
     async with ProducerClient(servers, log, idempotent=True, partition_options={PARTITION: load(state)}) as producer:
         properties = await producer.get_partition_publishing_properties(PARTITION)
-        save(state, properties)  # from now on it is known who we are
-        done = properties.last_published_sequence_number or 0  # numbers begin with 1: so many lines are published
+        save(state, properties)  # from now on our identity is known
+        done = properties.last_published_sequence_number or 0  # numbers begin with 1, so this is a count
         print(f"producer {properties.producer_group_id}: {done} lines are known to stand")
         for first in range(done, len(lines), BATCH_LINES):
             batch = await producer.create_batch(partition=PARTITION)

@@ -1,7 +1,7 @@
 """Two members share a log through ZooKeeper: `python examples/ownership.py --zookeeper 127.0.0.1:2181`.
 
-It needs a running cluster (`holdfast cluster up --dir var/cluster --detach`) and a ZooKeeper that may be written to,
-and makes its own log. Members usually live in processes of their own, each started with the same log, group and URL.
+It needs a running cluster (`holdfast cluster up --dir var/cluster --detach`) and a ZooKeeper to which it may write. It
+makes its own log. Members usually run in processes of their own, each started with the same log, group and URL.
 """
 
 import argparse
@@ -17,7 +17,7 @@ WITHIN_S = 60.0
 
 
 class SharingMember:
-    """Reads for the group; says what it gets and gives up."""
+    """A member of the group, which prints the partitions that it gets and gives up."""
 
     def __init__(self, name: str, servers: list[str], log: str, ownership: ZooKeeperOwnership) -> None:
         self.name, self.count, self.partitions = name, 0, set[str]()
@@ -42,13 +42,13 @@ class SharingMember:
                 await self.consumer.commit()
 
     async def leave(self) -> None:
-        """What it has goes to the others."""
+        """Leave the group; the other members take the partitions."""
         self.task.cancel()
         await asyncio.gather(self.task, return_exceptions=True)
 
 
 async def until(condition: Callable[[], bool], *members: SharingMember) -> None:
-    """It holds; or a member failed, and why is raised."""
+    """Wait until the condition holds; raise the error of a member that failed."""
     async with asyncio.timeout(WITHIN_S):
         while not condition():
             await asyncio.wait([member.task for member in members], timeout=0.1)

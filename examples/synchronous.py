@@ -1,4 +1,4 @@
-"""The same without an event loop: `python examples/synchronous.py --server 127.0.0.1:5672`."""
+"""Publish and read without an event loop: `python examples/synchronous.py --server 127.0.0.1:5672`."""
 
 import argparse
 import uuid

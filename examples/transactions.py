@@ -1,8 +1,9 @@
 """Consume, transform, produce, exactly once: `python examples/transactions.py --server 127.0.0.1:5672`.
 
-It needs a running cluster (`holdfast cluster up --dir var/cluster --detach`) and makes its own logs. Orders come in;
-each becomes one line of an invoice. A transaction holds the lines and the position of the group together. Half-way the
-worker is replaced by another one, as if it had hung: what it had begun counts for nothing, and its successor does it.
+It needs a running cluster (`holdfast cluster up --dir var/cluster --detach`) and makes its own logs. Each order becomes
+one line of an invoice. A transaction holds the lines and the position of the group together. Half-way another worker
+replaces the first one, as if that one had hung. The first worker's open transaction does not count, and its successor
+does the work.
 """
 
 import argparse
@@ -28,7 +29,7 @@ ORDERS = 200
 
 
 class InvoicingWorker:
-    """Its transactional id is the name of the work, not of the process: who comes later fences who came before."""
+    """A worker whose transactional id names the work, not the process, so that a later worker fences an earlier one."""
 
     def __init__(self, servers: list[str], orders: str, invoices: str, epoch: int) -> None:
         self.producer = ProducerClient(servers, invoices, transactional_id=f"invoicing-{orders}")

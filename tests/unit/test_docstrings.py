@@ -24,6 +24,7 @@ MOST = {
     "benchmarks": 0,
     "ansible": 0,
     "scripts": 0,
+    "examples": 0,
 }
 """How many lines still begin so. The numbers may only become smaller."""
 
