@@ -229,7 +229,7 @@ def _pipeline(story: Story, partition: int, source: int) -> None:
         generation=worker[kept] + 1, partition=source, offset=chunks[kept] * OF_A_BATCH + OF_A_BATCH - 1,
         txn=txns.take(kept),
     )  # fmt: skip
-    offsets = numbers + of_try  # a marker follows each transaction
+    offsets = numbers + of_try  # a gap of one offset after each transaction
     _tails(story, partition, names, offsets, begun_ns[of_try] + 6 * STEP_NS, ~undone[of_try])
     _kept(story, partition, names, offsets, ~undone[of_try])
 

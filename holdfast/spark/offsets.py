@@ -2,8 +2,8 @@
 
 A *position* is the next offset to be read, by partition. Spark writes a position into a checkpoint, and the
 identity of the log that it is in: the same offsets of another log are other events. A range holds the events
-with first <= offset < end; offsets have gaps (markers of transactions, events that were rolled back, what a filter left
-out), so a range may hold fewer events than it has offsets, or none.
+with first <= offset < end. A reader gets no events that were rolled back or that its filter leaves out, so a range may
+hold fewer events than it has offsets, or none.
 
 Rules never broken: the same start and end give the same ranges, whatever the log has become meanwhile; a limit is never
 exceeded, and never stops everything; loss is judged by the start of the log alone, never by gaps.
