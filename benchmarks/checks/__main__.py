@@ -88,13 +88,21 @@ def wrong_in(judgement: Judgement, planted: bool) -> list[str]:
 
 @click.command()
 @click.option("--operations", default=1_000_000, show_default=True, type=click.IntRange(1))
-@click.option("--partitions", default=8, show_default=True, type=click.IntRange(4), help="A multiple of four.")
-@click.option("--planted", is_flag=True, help="One thing is wrong for each checker.")
-@click.option("--cores", default=WORTH_CORES, show_default=True, type=click.IntRange(1), help="Of Spark's local mode.")
-@click.option("--memory", default="4g", show_default=True, help="Of Spark's process.")
-@click.option("--json", "as_json", is_flag=True, help="For programs.")
+@click.option(
+    "--partitions",
+    default=8,
+    show_default=True,
+    type=click.IntRange(4),
+    help="Partitions of the history, a multiple of four.",
+)
+@click.option("--planted", is_flag=True, help="Plant one violation for each checker.")
+@click.option(
+    "--cores", default=WORTH_CORES, show_default=True, type=click.IntRange(1), help="Cores of Spark's local mode."
+)
+@click.option("--memory", default="4g", show_default=True, help="Memory of Spark's process.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 def main(operations: int, partitions: int, planted: bool, cores: int, memory: str, as_json: bool) -> None:
-    """A history of so many operations, judged by every checker."""
+    """Judge a history of so many operations by every checker."""
     from chaos import at_scale
 
     load, watch, whole = os.getloadavg()[0], Stopwatch(), Stopwatch()

@@ -116,17 +116,19 @@ def _measure(row: LoadRow, peer: Holdfast, rounds: int, size: int, warmup_s: flo
 
 
 @click.command()
-@click.option("--rounds", default=5, show_default=True, type=click.IntRange(1), help="Pairs, for each row.")
-@click.option("--seconds", default=3.0, show_default=True, help="Of each round, measured.")
-@click.option("--warmup", "warmup_s", default=1.0, show_default=True, help="Before it, not measured.")
-@click.option("--size", default=1024, show_default=True, type=click.IntRange(0), help="Bytes of a body.")
-@click.option("--row", "words", multiple=True, help="Only rows with this in their name.")
+@click.option("--rounds", default=5, show_default=True, type=click.IntRange(1), help="Run so many pairs for each row.")
+@click.option("--seconds", default=3.0, show_default=True, help="Measured seconds of a round.")
+@click.option(
+    "--warmup", "warmup_s", default=1.0, show_default=True, help="Seconds before a round that are not measured."
+)
+@click.option("--size", default=1024, show_default=True, type=click.IntRange(0), help="Bytes in the body of an event.")
+@click.option("--row", "words", multiple=True, help="Run only rows with this in their name.")
 @click.option("--durability", type=click.Choice(["fsync", "replicated"]), default="fsync", show_default=True)
-@click.option("--json", "as_json", is_flag=True, help="All rounds, for programs.")
+@click.option("--json", "as_json", is_flag=True, help="Print all rounds as JSON, for programs.")
 def main(
     rounds: int, seconds: float, warmup_s: float, size: int, words: Sequence[str], durability: str, as_json: bool
 ) -> None:
-    """Plain and idempotent publishing by the Python client, in turns. Exit status 1 when a goal is missed."""
+    """Compare plain and idempotent publishing by the Python client, in turns; exit status 1 when a goal is missed."""
     end_on_signals()
     console = Console(width=None if sys.stdout.isatty() else 160)
     rows = [row for row in ROWS if not words or any(word in row.name for word in words)]

@@ -195,8 +195,10 @@ def markdown(facts: Mapping[str, object], told: Sequence[tuple[str, ...]], notes
 
 
 @click.command()
-@click.option("--kills", default=5, show_default=True, type=click.IntRange(1), help="Of each contestant's leaders.")
-@click.option("--only", multiple=True, type=click.Choice(list(CONTESTANTS)), help="Only this contestant.")
+@click.option(
+    "--kills", default=5, show_default=True, type=click.IntRange(1), help="Kill so many leaders of each contestant."
+)
+@click.option("--only", multiple=True, type=click.Choice(list(CONTESTANTS)), help="Measure only this contestant.")
 @click.option("--results", type=click.Path(path_type=Path, file_okay=False), default=RESULTS, show_default=False)
 def main(kills: int, only: Sequence[str], results: Path) -> None:
     """Kill the leader that a producer sends to, again and again."""

@@ -86,9 +86,9 @@ class Cpu:
 @click.option("--events", default=1_000_000, show_default=True, type=click.IntRange(SENT_AT_ONCE))
 @click.option("--size", default=100, show_default=True, type=click.IntRange(0), help="Bytes in the body of an event.")
 @click.option("--rounds", default=3, show_default=True, type=click.IntRange(1))
-@click.option("--json", "as_json", is_flag=True, help="All rounds, for programs.")
+@click.option("--json", "as_json", is_flag=True, help="Print all rounds as JSON, for programs.")
 def main(events: int, size: int, rounds: int, as_json: bool) -> None:
-    """A log from its start, by each way."""
+    """Read a log from its start, in each way."""
     end_on_signals()
     found: dict[str, list[tuple[float, float, float]]] = {way: [] for way in WAYS}
     load = os.getloadavg()[0]

@@ -188,11 +188,19 @@ def table(rounds: list[SecurityRound], connected: dict[str, list[float]], sizes:
 
 
 @click.command()
-@click.option("--rounds", default=5, show_default=True, type=click.IntRange(1), help="Of all ways, for each size.")
-@click.option("--seconds", default=3.0, show_default=True, help="Of publishing and of connecting, measured.")
-@click.option("--warmup", "warmup_s", default=1.0, show_default=True, help="Before publishing, not measured.")
+@click.option(
+    "--rounds",
+    default=5,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Run so many rounds of all ways, for each size.",
+)
+@click.option("--seconds", default=3.0, show_default=True, help="Measured seconds of publishing and of connecting.")
+@click.option(
+    "--warmup", "warmup_s", default=1.0, show_default=True, help="Seconds before publishing that are not measured."
+)
 @click.option("--durability", type=click.Choice(["fsync", "replicated"]), default="replicated", show_default=True)
-@click.option("--json", "as_json", is_flag=True, help="All rounds, for programs.")
+@click.option("--json", "as_json", is_flag=True, help="Print all rounds as JSON, for programs.")
 def main(rounds: int, seconds: float, warmup_s: float, durability: str, as_json: bool) -> None:
     """Measure the cost of TLS and a login in publishing, reading and connecting, as ratios to plain connections."""
     end_on_signals()

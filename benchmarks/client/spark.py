@@ -94,10 +94,10 @@ def outside(rates: dict[str, list[float]]) -> float:
 @click.option("--events", default=1_000_000, show_default=True, type=click.IntRange(SENT_AT_ONCE))
 @click.option("--size", default=100, show_default=True, type=click.IntRange(0), help="Bytes in the body of an event.")
 @click.option("--rounds", default=3, show_default=True, type=click.IntRange(1))
-@click.option("--cores", default=2, show_default=True, type=click.IntRange(1), help="Of Spark's local mode.")
-@click.option("--json", "as_json", is_flag=True, help="All rounds, for programs.")
+@click.option("--cores", default=2, show_default=True, type=click.IntRange(1), help="Cores of Spark's local mode.")
+@click.option("--json", "as_json", is_flag=True, help="Print all rounds as JSON, for programs.")
 def main(events: int, size: int, rounds: int, cores: int, as_json: bool) -> None:
-    """Events of a log into a DataFrame, by all columns and by the body alone."""
+    """Read events of a log into a DataFrame, with all columns and with the body alone."""
     end_on_signals()
     found: dict[str, list[float]] = {"the client alone": [], "all columns": [], "body and offset": []}
     load, cpu_us = os.getloadavg()[0], list[float]()

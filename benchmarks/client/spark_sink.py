@@ -62,10 +62,10 @@ def stored(servers: list[str], log: str) -> int:
 @click.option("--events", default=1_000_000, show_default=True, type=click.IntRange(1))
 @click.option("--size", default=100, show_default=True, type=click.IntRange(1), help="Bytes in the body of an event.")
 @click.option("--rounds", default=3, show_default=True, type=click.IntRange(1))
-@click.option("--cores", default=2, show_default=True, type=click.IntRange(1), help="Of Spark's local mode.")
-@click.option("--json", "as_json", is_flag=True, help="All rounds, for programs.")
+@click.option("--cores", default=2, show_default=True, type=click.IntRange(1), help="Cores of Spark's local mode.")
+@click.option("--json", "as_json", is_flag=True, help="Print all rounds as JSON, for programs.")
 def main(events: int, size: int, rounds: int, cores: int, as_json: bool) -> None:
-    """Rows into a log, by each guarantee."""
+    """Write rows into a log, by each guarantee."""
     end_on_signals()
     found: dict[str, list[float]] = {"noop": [], **{guarantee: [] for guarantee in GUARANTEES}}
     load = os.getloadavg()[0]

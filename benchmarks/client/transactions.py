@@ -151,14 +151,27 @@ async def _round(
 
 @click.command()
 @click.option(
-    "--rounds", default=3, show_default=True, type=click.IntRange(1), help="Pairs, for each number of writers."
+    "--rounds",
+    default=3,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Run so many pairs for each number of writers.",
 )
-@click.option("--seconds", default=3.0, show_default=True, help="Of each round, measured; longer if a writer needs it.")
-@click.option("--warmup", "warmup_s", default=1.5, show_default=True, help="Before it, not measured.")
+@click.option(
+    "--seconds", default=3.0, show_default=True, help="Measured seconds of a round; longer if a writer needs it."
+)
+@click.option(
+    "--warmup", "warmup_s", default=1.5, show_default=True, help="Seconds before a round that are not measured."
+)
 @click.option("--size", default=1024, show_default=True, type=click.IntRange(0), help="Bytes in the body of an event.")
 @click.option("--writers", default=(1, 4, 16), show_default=True, multiple=True, type=click.IntRange(1))
 @click.option(
-    "--batches", default=(1, 10), show_default=True, multiple=True, type=click.IntRange(1), help="Of a transaction."
+    "--batches",
+    default=(1, 10),
+    show_default=True,
+    multiple=True,
+    type=click.IntRange(1),
+    help="Batches of a transaction.",
 )
 @click.option("--durability", type=click.Choice(["fsync", "replicated"]), default="fsync", show_default=True)
 @click.option(
@@ -167,9 +180,9 @@ async def _round(
     type=click.Choice(["visible", "decided"]),
     default="visible",
     show_default=True,
-    help="What a commit waits for.",
+    help="Let a commit wait for this.",
 )
-@click.option("--json", "as_json", is_flag=True, help="All rounds, for programs.")
+@click.option("--json", "as_json", is_flag=True, help="Print all rounds as JSON, for programs.")
 def main(
     rounds: int,
     seconds: float,
@@ -181,7 +194,7 @@ def main(
     answer: CommitAnswer,
     as_json: bool,
 ) -> None:
-    """Idempotent and transactional publishing by the Python client, in turns."""
+    """Compare idempotent and transactional publishing by the Python client, in turns."""
     end_on_signals()
     console = Console(width=None if sys.stdout.isatty() else 160)
     found: dict[tuple[int, int], dict[str, list[TransactionRound]]] = {}

@@ -181,20 +181,22 @@ def _titles(words: Sequence[str]) -> set[str]:
 
 
 @click.command()
-@click.option("--quick", is_flag=True, help="Every cell once and shorter: a look, not a result.")
-@click.option("--row", "row_names", multiple=True, type=click.Choice(NAMES), help="Only this row.")
+@click.option("--quick", is_flag=True, help="Run every cell once and shorter: a look, not a result.")
+@click.option("--row", "row_names", multiple=True, type=click.Choice(NAMES), help="Run only this row.")
 @click.option(
     "--only",
     multiple=True,
     callback=lambda _, __, words: _titles(words),
-    help="Only contestants with this in their titles (or the one whose title it is).",
+    help="Run only contestants with this in their titles (or the one with this title).",
 )
-@click.option("--repeats", type=click.IntRange(1), help=f"Times each cell is run (default {REPEATS}, quick 1).")
-@click.option("--seconds", type=click.FloatRange(1), help=f"Per cell (default {SECONDS:g}, quick {QUICK_SECONDS:g}).")
-@click.option("--profile", is_flag=True, help="Also profile the leader: where its CPU time goes.")
-@click.option("--name", default=None, help="Short name in the file names of the results.")
+@click.option("--repeats", type=click.IntRange(1), help=f"Run each cell so many times (default {REPEATS}, quick 1).")
+@click.option(
+    "--seconds", type=click.FloatRange(1), help=f"Seconds of a cell (default {SECONDS:g}, quick {QUICK_SECONDS:g})."
+)
+@click.option("--profile", is_flag=True, help="Also profile the CPU time of the leader.")
+@click.option("--name", default=None, help="Use this short name in the file names of the results.")
 @click.option("--results", type=click.Path(path_type=Path, file_okay=False), default=RESULTS, show_default=False,
-              help="Where the results are written (default: benchmarks/results).")  # fmt: skip
+              help="Write the results here (default: benchmarks/results).")  # fmt: skip
 def main(
     quick: bool, row_names: tuple[str, ...], only: set[str], repeats: int | None, seconds: float | None,
     profile: bool, name: str | None, results: Path,

@@ -257,8 +257,8 @@ def rows(found: Mapping[str, Sequence[tuple[float, float]]]) -> list[Row]:
 
 
 @click.command()
-@click.option("--cuts", default=20, show_default=True, type=click.IntRange(1), help="Of each kind.")
-@click.option("--bound", default=BOUND_S, show_default=True, help="Seconds that the p95 of every kind must keep to.")
+@click.option("--cuts", default=20, show_default=True, type=click.IntRange(1), help="Make so many cuts of each kind.")
+@click.option("--bound", default=BOUND_S, show_default=True, help="Fail if the p95 of a kind is above so many seconds.")
 @click.option("--results", type=click.Path(path_type=Path, file_okay=False), default=RESULTS, show_default=False)
 def main(cuts: int, bound: float, results: Path) -> None:
     """Cut the leader off again and again; exit status 1 when clients waited longer than the bound."""

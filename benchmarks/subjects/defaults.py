@@ -89,10 +89,12 @@ def values(kind: str, pairs: list[Pair]) -> tuple[str, ...]:
 
 
 @click.command()
-@click.option("--durability", "kinds", multiple=True, type=click.Choice([*PAIRS]), help="Only nodes of this one.")
+@click.option(
+    "--durability", "kinds", multiple=True, type=click.Choice([*PAIRS]), help="Measure only nodes with this durability."
+)
 @click.option("--pairs", "count", default=16, show_default=True, type=click.IntRange(1))
-@click.option("--seconds", default=4.0, show_default=True, type=click.FloatRange(1), help="Of a cell.")
-@click.option("--results", type=click.Path(path_type=Path, dir_okay=False), help="Where to write the table, too.")
+@click.option("--seconds", default=4.0, show_default=True, type=click.FloatRange(1), help="Seconds of a cell.")
+@click.option("--results", type=click.Path(path_type=Path, dir_okay=False), help="Write the table here, too.")
 def main(kinds: tuple[str, ...], count: int, seconds: float, results: Path | None) -> None:
     end_on_signals()
     console = Console(width=None if sys.stdout.isatty() else 160)

@@ -282,7 +282,9 @@ def measure(peer: Holdfast, target: TargetLog, events: int, rounds: int) -> list
 
 @click.command()
 @click.option("--events", default=5_000_000, show_default=True, type=click.IntRange(SYMBOLS * 100))
-@click.option("--rounds", default=30, show_default=True, type=click.IntRange(1), help="Moments to start from.")
+@click.option(
+    "--rounds", default=30, show_default=True, type=click.IntRange(1), help="Start from so many moments of the log."
+)
 @click.option("--results", type=click.Path(path_type=Path, file_okay=False), default=RESULTS, show_default=False)
 def main(events: int, rounds: int, results: Path) -> None:
     """Measure time filters and SQL filters on a large partition; exit status 1 when a promise is broken."""

@@ -117,10 +117,10 @@ def rows(figures: Figures) -> list[tuple[str, str]]:
 
 @click.command()
 @click.option("--partitions", "numbers", multiple=True, default=(1, 400, 1000), show_default=True, type=int)
-@click.option("--nodes", default=NODES, show_default=True, type=click.IntRange(NODES), help="Of the cluster.")
-@click.option("--idle", "idle_s", default=15.0, show_default=True, help="How long idle nodes are watched, s.")
+@click.option("--nodes", default=NODES, show_default=True, type=click.IntRange(NODES), help="Nodes of the cluster.")
+@click.option("--idle", "idle_s", default=15.0, show_default=True, help="Watch idle nodes for so many seconds.")
 @click.option("--durability", type=click.Choice(["fsync", "replicated"]), default="fsync", show_default=True)
-@click.option("--results", type=click.Path(path_type=Path, file_okay=False), help="Where to write the table, too.")
+@click.option("--results", type=click.Path(path_type=Path, file_okay=False), help="Write the table here, too.")
 def main(numbers: tuple[int, ...], nodes: int, idle_s: float, durability: str, results: Path | None) -> None:
     end_on_signals()
     console = Console(width=None if sys.stdout.isatty() else 120)

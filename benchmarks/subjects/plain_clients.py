@@ -138,15 +138,17 @@ ROWS = [row.name for row in MATRIX if set(row.contestants) & set(PLAIN)]
 
 @click.command()
 @click.argument("before", type=click.Path(path_type=Path, exists=True, file_okay=False, resolve_path=True))
-@click.option("--row", "names", multiple=True, type=click.Choice(ROWS), help="Only this row.")
-@click.option("--durability", type=click.Choice(["fsync", "replicated"]), help="Only nodes of this one.")
-@click.option("--repeats", default=4, show_default=True, type=click.IntRange(1), help="Pairs of each row.")
-@click.option("--seconds", default=3.0, show_default=True, type=click.FloatRange(1), help="Of a run.")
-@click.option("--results", type=click.Path(path_type=Path, file_okay=False), help="Where to write the table, too.")
+@click.option("--row", "names", multiple=True, type=click.Choice(ROWS), help="Measure only this row.")
+@click.option(
+    "--durability", type=click.Choice(["fsync", "replicated"]), help="Measure only nodes with this durability."
+)
+@click.option("--repeats", default=4, show_default=True, type=click.IntRange(1), help="Run so many pairs of each row.")
+@click.option("--seconds", default=3.0, show_default=True, type=click.FloatRange(1), help="Seconds of a run.")
+@click.option("--results", type=click.Path(path_type=Path, file_okay=False), help="Write the table here, too.")
 def main(
     before: Path, names: tuple[str, ...], durability: str | None, repeats: int, seconds: float, results: Path | None
 ) -> None:
-    """BEFORE: a checkout of the commit to compare with."""
+    """Compare plain clients with BEFORE, a checkout of an earlier commit."""
     end_on_signals()
     console = Console(width=None if sys.stdout.isatty() else 160)
     rows = [row for row in MATRIX if row.name in (names or ROWS)]

@@ -43,7 +43,7 @@ CATALOGUE: Final[dict[str, tuple[str, Sequence[Make]]]] = {
         ),
     ),
     "F4": (
-        "a node that hears nobody, or that nobody hears",
+        "a node that hears no other node, or that no other node hears",
         (
             lambda: OneWay("leader", "deaf"),
             lambda: OneWay("leader", "mute"),
@@ -100,18 +100,18 @@ CATALOGUE: Final[dict[str, tuple[str, Sequence[Make]]]] = {
         "a clock that leaps",
         (WrongClock, lambda: WrongClock(-HOUR_MS), lambda: WrongClock(HOUR_MS, "follower")),
     ),
-    "F1C": ("kill -9 of who leads the coordinators of transactions", (lambda: Kill("coordinator", id="F1C"),)),
-    "F2C": ("who leads the coordinators of transactions stands still", (lambda: Pause("coordinator", id="F2C"),)),
+    "F1C": ("kill -9 of the leader of the transaction coordinators", (lambda: Kill("coordinator", id="F1C"),)),
+    "F2C": ("the leader of the transaction coordinators stands still", (lambda: Pause("coordinator", id="F2C"),)),
     "F3C": (
-        "who leads the coordinators of transactions apart from the other nodes",
+        "the leader of the transaction coordinators apart from the other nodes",
         (
             lambda: Isolate("coordinator", "swallow", id="F3C"),
             lambda: Isolate("coordinator", "freeze", id="F3C"),
             lambda: Isolate("coordinator", "refuse", id="F3C"),
         ),
     ),
-    "F13C": ("who leads the coordinators of transactions hands over", (lambda: HandOver("coordinator", id="F13C"),)),
-    "F16": ("a client is gone, and another one takes its place", (CrashClient,)),
+    "F13C": ("the leader of the transaction coordinators hands over", (lambda: HandOver("coordinator", id="F13C"),)),
+    "F16": ("a client crashes, and another one takes its place", (CrashClient,)),
     "F18": ("rolling restart", (RollingRestart,)),
     "F19": (
         "faults in a row, and inside of each other's recovery",

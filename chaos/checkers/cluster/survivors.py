@@ -166,4 +166,6 @@ def _figures(view: View) -> dict[str, float]:
     }
 
 
-CHECKERS = [Checker("P99", "who is not led by the node that failed does not notice", _enough, unmoved, _figures)]
+CHECKERS = [
+    Checker("P99", "clients of other nodes' partitions do not notice a node that failed", _enough, unmoved, _figures)
+]
