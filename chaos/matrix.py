@@ -96,8 +96,7 @@ def chosen(cells: Iterable[Trial], workloads: Collection[str] = (), part: Part =
 
 @dataclass(frozen=True)
 class Site:
-    """The cluster of an inventory. `nodes`: their count; `no_links`: why links between nodes cannot be broken, or
-    ""."""
+    """The cluster of an inventory. `nodes`: their count; `no_links`: why links cannot be broken, or ""."""
 
     inventory: str
     provisioned: Provisioned
@@ -145,8 +144,10 @@ def run(
     cells: Sequence[Placed], below: Path, *, seconds: float, seed: int, say: Say,
     done: Callable[[ChaosRun | NotRun], None], site: Site | None = None,
 ) -> Result:  # fmt: skip
-    """Run the cells and return their worst result. Each cell's seed is `seed` plus its place in the whole matrix. A
-    cell that fails does not stop the others. Raises BrokenOff if two in a row could not run on the site."""
+    """Run the cells and return their worst result.
+
+    Each cell's seed is `seed` plus its place in the whole matrix. A cell that fails does not stop the others. Raises
+    BrokenOff if two in a row could not run on the site."""
     if site is not None:
         for why, those in left_out(cells, site).items():
             say(f"left out, {len(those)} of {len(cells)}: {', '.join(map(str, those))}: {why}")

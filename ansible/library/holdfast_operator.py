@@ -160,8 +160,9 @@ class OperatorLogin:
         return Security(ca=self._ca, user=section.get("user", ""), password=password)
 
     def may_be_written(self):
-        """Check that the files may change without a node to ask. Raises OperatorFault if a cluster may know the old
-        password."""
+        """Check that the files may change without a node to ask.
+
+        Raises OperatorFault if a cluster may know the old password."""
         before = self._written_login()
         if before is not None and (before.user, before.password) != (self._wanted["name"], self._wanted["password"]):
             raise OperatorFault(

@@ -17,8 +17,9 @@ FilterKind = Literal["none", "event-streams", "rabbitmq-stream"]
 
 
 def _event_streams_filter(data: Any, start: str) -> None:
-    """Start at an offset (exclusive) or at @earliest: the filter of the event stream extensions. No filter means
-    the tail.
+    """Start at an offset (exclusive) or at @earliest, by the filter of the event stream extensions.
+
+    No filter means the tail.
     """
     if start == "latest":
         return

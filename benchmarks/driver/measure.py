@@ -74,8 +74,9 @@ class Tally:
         return found
 
     def _rated(self, window: Window) -> tuple[int, int]:
-        """Return (elapsed ns, events) for the rate: those of the window if it is bounded by time, else those from the
-        start to the last event.
+        """Return (elapsed ns, events) for the rate.
+
+        They are those of the window if it is bounded by time, else those from the start to the last event.
         """
         if window.bounded_by_time:
             return window.end_ns - window.start_ns, self.in_window

@@ -77,8 +77,7 @@ def read_stamp(buffer: bytes | bytearray | memoryview, size: int) -> tuple[int, 
 
 
 class Sequences:
-    """Check of the order of events for receivers that get many bodies at a time: each sender's must come in order,
-    once.
+    """Check, for receivers of many bodies at a time, that each sender's events come in order and once.
 
     It skips greetings. The AMQP receiver, which gets deliveries one by one, does the same check itself.
     """

@@ -21,8 +21,7 @@ NOISE = 0.8
 
 @dataclass(frozen=True)
 class Goal:
-    """The best of `mine` must reach `factor` times the measure of the best of `theirs`; for CPU it may need at most
-    that.
+    """A goal: the best of `mine` reaches `factor` times the best of `theirs`; for CPU it needs at most that.
 
     The measure is events sent a second, events received a second, or CPU for each event. The best of a side is always
     the one with the highest rate.

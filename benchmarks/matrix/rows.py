@@ -44,8 +44,9 @@ MIB = 1 << 20
 
 @dataclass(frozen=True)
 class Row:
-    """One row of the matrix. Time bounds its runs; for large events a count does, so that none writes more than some
-    hundred MiB.
+    """One row of the matrix.
+
+    Time bounds its runs; for large events a count does, so that none writes more than some hundred MiB.
     """
 
     name: str

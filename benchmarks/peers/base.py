@@ -121,9 +121,7 @@ def end(processes: Iterable[subprocess.Popen[bytes]], first: signal.Signals = si
 
 
 def end_on_signals() -> None:
-    """Let Ctrl-C and SIGTERM end the program through its `finally` blocks, even if a shell started it with SIGINT
-    ignored.
-    """
+    """Let Ctrl-C and SIGTERM end the program through its `finally` blocks, even if its shell ignores SIGINT."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
 

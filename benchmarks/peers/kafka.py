@@ -164,8 +164,7 @@ class Kafka(ServerCluster):
             return False
 
     def _warm_up(self) -> None:
-        """Write and read both kinds of topic for a while: a broker that has just started runs bytecode that is not
-        compiled yet.
+        """Write and read both kinds of topic for a while: a new broker runs bytecode that is not compiled yet.
 
         Batches are small, because the compiler counts calls, and most methods are called once for a batch.
         """

@@ -59,8 +59,9 @@ class View:
         return list(found.values())
 
     def call_of(self, send: SendRow) -> OpRow | None:
-        """Return the call that sent an event, or None if its times are not exact: a batch of Spark's is recorded as
-        one long call."""
+        """Return the call that sent an event, or None if its times are not exact.
+
+        A batch of Spark's is recorded as one long call."""
         op = self.ops.get(send.op_id)
         return None if op is None or op.f == "txn-commit" else op
 

@@ -58,8 +58,7 @@ class NodeOfCluster(Protocol):
 
 
 class ChaosCluster(ABC):
-    """A cluster under test. Call `start` first, and `close` in any case. `links`: the network links that faults can
-    break."""
+    """A cluster under test. Call `start` first, and `close` in any case. `links`: those that faults can break."""
 
     nodes: Mapping[int, NodeOfCluster]
 

@@ -1,2 +1,1 @@
-"""Checkers of promises about the cluster itself: discovery, the state that it reports, and the cost of a failed node to
-the others."""
+"""Checkers of promises about the cluster itself: discovery, reported state, and the cost of a failed node to others."""

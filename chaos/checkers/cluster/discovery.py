@@ -31,8 +31,7 @@ _S = 1e9
 
 
 def registered_once(view: View) -> Iterator[Anomaly]:
-    """Check that one data directory registers each node, that no replaced session comes back, and that all are there
-    at the end."""
+    """Check that each node is registered by one data directory, never again by a replaced session, and at the end."""
     may_be_replaced = any(fault.kind.startswith(REPLACING) for fault in view.history.faults)
     by_node: dict[int, list[RegistrationRow]] = defaultdict(list)
     by_look: dict[int, list[RegistrationRow]] = defaultdict(list)

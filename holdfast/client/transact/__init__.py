@@ -1,2 +1,5 @@
-"""Transactions of a producer: the program's object (`transaction`), its begin and end (`transactor`), and the links of
-its one connection (`control_link`, `transactional_sender`)."""
+"""Transactions of a producer.
+
+`transaction` is the program's object, `transactor` begins and ends it. `control_link` and `transactional_sender` are
+the links of its one connection.
+"""

@@ -151,8 +151,9 @@ class ControlLink:
         raise self._refused(outcome, "no transaction was begun")
 
     async def discharge(self, txn_id: bytes, *, fail: bool, bound_s: float) -> None:
-        """Commit a transaction, or roll it back (`fail`). Raises NotSent, Unanswered, or the node's refusal, after
-        which it is rolled back."""
+        """Commit a transaction, or roll it back (`fail`).
+
+        Raises NotSent, Unanswered, or the node's refusal, after which it is rolled back."""
         outcome = await self._ask(encode_discharge(txn_id, fail), bound_s)
         if not isinstance(outcome, Accepted):
             raise self._refused(outcome, "the transaction was rolled back", rolled_back=True)

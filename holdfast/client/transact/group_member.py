@@ -51,8 +51,9 @@ MIN_LEASE_S, MAX_LEASE_S = 2.0, 300.0
 
 @dataclass(frozen=True)
 class GroupNames:
-    """Name of a group, which all processes that write a batch share. `run`: a new random name for each start of the
-    writer."""
+    """Name of a group, which all processes that write a batch share.
+
+    `run`: a new random name for each start of the writer."""
 
     writer: str
     batch: int

@@ -340,11 +340,11 @@ class Transaction:
     # ---------------------------------------------------------------- positions of a consumer
 
     async def commit_offsets(self, consumer: OffsetsConsumer) -> None:
-        """Add the consumer's positions to the transaction: if it commits, the group goes on after the events that the
-        consumer has handed out.
+        """Add the consumer's positions to the transaction.
 
-        Raises OwnershipLostError if another member has one of the partitions by now and works on the same events; then
-        the transaction can only be rolled back."""
+        If it commits, the group goes on after the events that the consumer has handed out. Raises OwnershipLostError if
+        another member has one of the partitions by now and works on the same events; then the transaction can only be
+        rolled back."""
         try:
             positions = consumer.handed_out()
         except OwnershipLostError as error:
