@@ -2,9 +2,10 @@
 
 Problem: an attach names a log, and perhaps a group, a producer or a transactional id, too; through each of them one
 client can end another's work.
-Rules never broken: every name that an attach or a request carries is a resource of its own. A peer is told nothing
-about resources that it may not use: its right to the log is checked before whether the log exists. A request that is in
-no table here is for administrators.
+Rules never broken: every name that an attach or a request carries is a resource of its own. The id that a partition
+gave to a producer is none, or nobody could go on after a lost connection without a right to that very number. A peer is
+told nothing about resources that it may not use: its right to the log is checked before whether the log exists. A
+request that is in no table here is for administrators.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 from holdfast import protocol
 from holdfast.amqp import Link, ReceiverLink, SenderLink, Source, Target
 from node.listener.attach.link_plan import Kind, Plan
+from node.partition.idempotence.producer_state import was_given_out
 from node.security.authorisation import Need
 
 
@@ -40,8 +42,9 @@ def needs(plan: Plan) -> Iterator[Need]:
     """Yield every right that a served link needs."""
     if plan.kind is Kind.INGEST:
         yield Need("publish", "log", plan.log)
-        if plan.producer is not None and plan.producer.producer_id is not None:
-            yield Need("publish", "producer-group", str(plan.producer.producer_id))
+        producer_id = None if plan.producer is None else plan.producer.producer_id
+        if producer_id is not None and not was_given_out(producer_id):
+            yield Need("publish", "producer-group", str(producer_id))
     elif plan.kind is Kind.EGRESS:
         yield Need("consume", "log", plan.log)
         if plan.membership is not None and plan.membership.group is not None:

@@ -334,6 +334,11 @@ class ProducerTable:
         self._with_plenty.pop(producer.producer_id, None)
 
 
+def was_given_out(producer_id: int) -> bool:
+    """Tell whether a partition gives out such ids; people do not write them down."""
+    return ALLOCATED_FROM <= producer_id < 2 * ALLOCATED_FROM
+
+
 def nonsense(producer_id: int | None, epoch: int | None, sequence: int | None) -> str | None:
     """The error text for impossible numbers; None: they are possible."""
     for what, value, highest in (

@@ -171,6 +171,15 @@ async def test_nobody_takes_a_group_a_producer_or_a_transactional_id_without_its
         assert await refused(peer, peer.engine.open_sender("trades", properties=said)) == errors.UNAUTHORIZED_ACCESS
 
 
+async def test_a_producer_goes_on_under_the_id_that_it_was_given(serving: Any) -> None:
+    async with as_ann(serving, PUBLISH) as (_, _, peer):
+        said: dict[str, Any] = dict.fromkeys(protocol.PRODUCER_NAMES) | {protocol.LINK_PARTITION: symbol("0")}
+        for _ in range(2):
+            link = peer.engine.open_sender("trades", properties=said)
+            await peer._opened(link)
+            said |= {name: link.remote_properties[name] for name in protocol.PRODUCER_NAMES}
+
+
 def test_a_transaction_needs_its_grant() -> None:
     known = KnownUsers({"ann": user_with(KEYS)}, [allow("ann", "transact", "transactional-id", "mine")])
     policy = Policy(known)
