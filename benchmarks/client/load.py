@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 import uvloop
 
-from holdfast.client import ChunkDelivery, NetworkOptions, ProducerClient, ProducerOptions
+from holdfast.client import Delivery, NetworkOptions, ProducerClient, ProducerOptions
 
 US, MS = 1_000_000, 1000
 TIMED_EVERY = 101  # one of so many single events is timed; no multiple of a count of partitions
@@ -120,7 +120,7 @@ async def _chunks(producer: ProducerClient, chunk: list[bytes], over: Callable[[
             return
 
 
-async def _result_of(delivery: ChunkDelivery) -> None:
+async def _result_of(delivery: Delivery) -> None:
     await delivery
 
 

@@ -13,7 +13,7 @@ from time import perf_counter_ns
 
 from benchmarks.driver.library import AT_ONCE, LibrarySender, LinkEnd
 from benchmarks.driver.stamp import GREETING
-from holdfast.client import ChunkDelivery, HoldfastError, ProducerClient, ProducerOptions
+from holdfast.client import Delivery, HoldfastError, ProducerClient, ProducerOptions
 
 CHUNK_EVENTS = 500
 
@@ -95,7 +95,7 @@ class ChunkSender(ClientSender):
         self._confirming.add(confirming)
         confirming.add_done_callback(self._confirming.discard)
 
-    async def _settle(self, chunk: ChunkDelivery, sent_ns: int) -> None:
+    async def _settle(self, chunk: Delivery, sent_ns: int) -> None:
         try:
             await chunk
         except HoldfastError as error:

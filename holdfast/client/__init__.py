@@ -50,14 +50,13 @@ from holdfast.client.errors import (
 )
 from holdfast.client.events import Event, ReceivedEvent, encode_event
 from holdfast.client.options import ConsumerOptions, ProducerOptions
-from holdfast.client.produce.chunks.delivery import ChunkDelivery, DeliveryResult
-from holdfast.client.produce.chunks.single_events import Delivery
+from holdfast.client.produce.delivery import Delivery, DeliveryResult
 from holdfast.client.produce.event_batch import EventBatch
-from holdfast.client.produce.idempotent.producer_identity import (
+from holdfast.client.produce.partition_sender import ProducerStats
+from holdfast.client.produce.producer_identity import (
     PartitionPublishingOptions,
     PartitionPublishingProperties,
 )
-from holdfast.client.produce.partition_sender import ProducerStats
 from holdfast.client.producer import ProducerClient
 from holdfast.client.range_client import PartitionExtent, RangeClient
 from holdfast.client.start_position import Start
@@ -76,7 +75,6 @@ __all__ = [
     "AuthenticationError",
     "BatchFullError",
     "BufferFullError",
-    "ChunkDelivery",
     "ClosedError",
     "ConfigurationError",
     "ConnectionLostError",

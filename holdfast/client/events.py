@@ -13,10 +13,8 @@ out without a key), then one data section. Application properties and the rest g
 from __future__ import annotations
 
 import struct
-from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import lru_cache
-from operator import add
 from typing import Any
 
 from holdfast import protocol
@@ -87,23 +85,6 @@ def encode_event(body: bytes, key: str | None = None, properties: Mapping[str, A
     """One event as an AMQP message. `properties` become application properties."""
     content = encode_content(body, properties)
     return content if key is None else key_section(key) + content
-
-
-def encode_bodies(bodies: Sequence[bytes], key: str | None = None) -> tuple[bytes, array[int]]:
-    """Events of nothing but a body and perhaps this key, as AMQP messages one after the other, and their sizes. No
-    step of it is made for each event by itself in Python."""
-    count = len(bodies)
-    front = b"" if key is None else key_section(key)
-    sizes = list(map(len, bodies))
-    if sizes.count(sizes[0]) == count:
-        head = front + data_head(sizes[0])
-        return head + head.join(bodies), array("I", (len(head) + sizes[0],)) * count
-    heads = list(map(data_head, sizes))
-    if front:
-        heads = [front + head for head in heads]
-    parts = [b""] * (2 * count)
-    parts[::2], parts[1::2] = heads, bodies
-    return b"".join(parts), array("I", map(add, map(len, heads), sizes))
 
 
 class Event:

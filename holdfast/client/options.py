@@ -9,7 +9,7 @@ from typing import Literal, Protocol, TypeVar, get_args
 
 from holdfast.client.errors import ConfigurationError, DamagedEventError
 from holdfast.client.produce.event_batch import MAX_BATCH_BYTES
-from holdfast.client.produce.idempotent.producer_identity import PartitionPublishingOptions
+from holdfast.client.produce.producer_identity import PartitionPublishingOptions
 from holdfast.client.transport.network import NetworkOptions
 
 
@@ -79,7 +79,6 @@ def options_of(kind: type[Chosen], given: object) -> Chosen:
 class ProducerOptions:
     """Options of a `ProducerClient`."""
 
-    route_by: Literal["client", "node"] = "client"
     window: int = 16_384  # unconfirmed events per partition; the node's credit bounds them too
     max_buffered_events: int = 50_000
     max_buffered_bytes: int = 64 * 1024 * 1024
@@ -101,8 +100,6 @@ class ProducerOptions:
     network: NetworkOptions = field(default_factory=NetworkOptions)
 
     def check(self) -> None:
-        if self.route_by not in ("client", "node"):
-            raise ConfigurationError(f"route_by is 'client' or 'node', not {self.route_by!r}")
         for name in ("window", "max_buffered_events", "max_buffered_bytes", "linger_bytes", "max_batch_bytes"):
             check_count(name, getattr(self, name))
         for name in ("delivery_timeout_s", "transaction_timeout_s"):
@@ -135,11 +132,6 @@ class ProducerOptions:
             )
 
     def _check_idempotence(self) -> None:
-        if self.idempotent and self.route_by == "node":
-            raise ConfigurationError(
-                "an idempotent producer numbers the events of each partition, so the node cannot choose the partition",
-                advice="leave route_by at 'client'",
-            )
         if self.partition_options and not self.idempotent:
             raise ConfigurationError(
                 "partition_options are those of an idempotent producer", advice="give idempotent=True with them"

@@ -7,11 +7,11 @@ Rules never broken:
    the next `flush`, once, and by each `send` before that (see `failures`);
  - memory is bounded: `send` waits when the buffer is full, `send_nowait` raises;
  - events of one key stay in order (see `partition_sender`); delivery is at least once: copies after a failover are
-   counted. With `idempotent=True` there are none (see `partition_publisher.py`).
+   counted. With `idempotent=True` there are none.
 Rejected: a thread of its own with a lock per event.
 
 Events with a key go to the partition that the node itself would choose (`holdfast.amqp.partition_key`), over a link
-of that partition to its leader. With `route_by="node"` there is one agnostic link, and the node chooses.
+of that partition to its leader.
 """
 
 from __future__ import annotations
@@ -30,17 +30,14 @@ from holdfast.client.errors import (
 from holdfast.client.events import Event
 from holdfast.client.options import ProducerOptions, check_log, options_of
 from holdfast.client.produce.accumulator import Accumulator
-from holdfast.client.produce.chunks.chunk import Chunk
-from holdfast.client.produce.chunks.delivery import ChunkDelivery, DeliveryResult, Done
-from holdfast.client.produce.chunks.single_events import Delivery
-from holdfast.client.produce.event_batch import EventBatch, contents_of, place_of
-from holdfast.client.produce.idempotent.event_list import EventList
-from holdfast.client.produce.idempotent.producer_identity import (
+from holdfast.client.produce.delivery import Delivery, DeliveryResult, Done
+from holdfast.client.produce.event_batch import EventBatch, contents_of, place_of, publication_of
+from holdfast.client.produce.intake import Intake
+from holdfast.client.produce.partition_sender import PartitionSender, ProducerStats
+from holdfast.client.produce.producer_identity import (
     PartitionPublishingOptions,
     PartitionPublishingProperties,
 )
-from holdfast.client.produce.intake import Intake
-from holdfast.client.produce.partition_sender import ProducerStats
 from holdfast.client.transact.control_link import LastTransaction
 from holdfast.client.transact.group_member import (
     DEFAULT_LEASE_S,
@@ -101,7 +98,7 @@ class ProducerClient:
         """Learn the log's partitions; raises `NotFoundError` when there is no such log. With a `transactional_id`:
         nobody else has it from now on, and what its last holder has left open is rolled back."""
         self._check_open()
-        await self._accumulator.routes.learn_partitions()
+        await self._accumulator.partitions.learn()
         if self._transactor is not None:
             await self._transactor.hold()
 
@@ -170,14 +167,11 @@ class ProducerClient:
     @property
     def partitions(self) -> list[str]:
         """The log's partitions, known after `start`."""
-        return list(self._accumulator.routes.partitions)
+        return list(self._accumulator.partitions.names)
 
     def partition_of(self, key: str) -> str:
         """Where events with this key go. Known after `start`."""
-        place = self._accumulator.routes.place_for(key, None)
-        if place is None:
-            raise InvalidOperationError("the node chooses the partition", advice='leave route_by at "client"')
-        return place
+        return self._accumulator.partitions.place_for(key, None)
 
     @property
     def outstanding(self) -> int:
@@ -185,13 +179,13 @@ class ProducerClient:
         return self._accumulator.events
 
     @property
-    def on_confirmed(self) -> Callable[[str | None, int], None] | None:
-        """Called with a partition (None with route_by="node") and the number of its events just confirmed. What it
-        raises goes to the event loop's exception handler, and stops nothing."""
+    def on_confirmed(self) -> Callable[[str, int], None] | None:
+        """Called with a partition and the number of its events just confirmed. What it raises goes to the event loop's
+        exception handler, and stops nothing."""
         return self._accumulator.on_confirmed
 
     @on_confirmed.setter
-    def on_confirmed(self, callback: Callable[[str | None, int], None] | None) -> None:
+    def on_confirmed(self, callback: Callable[[str, int], None] | None) -> None:
         self._accumulator.on_confirmed = callback
 
     # ---------------------------------------------------------------- single events, buffered
@@ -234,7 +228,7 @@ class ProducerClient:
 
     async def send_many(
         self, events: Sequence[Event | bytes | str], *, key: str | None = None, partition: str | None = None
-    ) -> ChunkDelivery:
+    ) -> Delivery:
         """Buffer these events, waiting for room if need be: what `send` of each does, in the same order, at a fraction
         of its cost where the events are `bytes`. What became of them all: await what is returned. They go to one
         partition, but for events with keys of their own, where none is named. Cancelled while it waits, it has taken
@@ -242,20 +236,17 @@ class ProducerClient:
         accumulator = self._accumulator
         self._check_takes()
         pieces = self._intake.many(events, key, partition)
-        try:
-            while pieces.left:
-                if not accumulator.has_room:
-                    await accumulator.wait_for_room()
+        parts: list[Delivery] = []
+        while pieces.left:
+            if not accumulator.has_room:
+                await accumulator.wait_for_room()
+                self._check_takes()
+            parts += self._intake.take_next(pieces)
+            if accumulator.turn_is_over:
+                await accumulator.give_way()
+                if pieces.left:
                     self._check_takes()
-                self._intake.take_next(pieces)
-                if accumulator.turn_is_over:
-                    await accumulator.give_way()
-                    if pieces.left:
-                        self._check_takes()
-        except BaseException:
-            pieces.delivery.without(pieces.left)
-            raise
-        return pieces.delivery
+        return Delivery.of(parts, pieces.routes[0].partition if pieces.routes else "")
 
     async def send_and_confirm(
         self,
@@ -291,7 +282,7 @@ class ProducerClient:
             raise ConfigurationError("a batch is for a partition or for a key, not for both")
         self._intake.check_place(key, partition)
         if partition is not None:
-            self._accumulator.routes.check_partition(partition)
+            self._accumulator.partitions.check(partition)
         return EventBatch(
             partition, key, max_bytes=most, numbered=self.options.idempotent, takes_keys=self._intake.takes_keys
         )
@@ -313,47 +304,39 @@ class ProducerClient:
         if not isinstance(batch, EventBatch):
             batch = list(batch)
         self._intake.check_places(() if isinstance(batch, EventBatch) else batch, key, partition)
-        if self.options.idempotent:
-            return await self._publish(batch, partition, key)
-        return await self._send_together(batch, partition, key)
-
-    async def _publish(
-        self, batch: EventBatch | Sequence[Event | bytes | str], partition: str | None, key: str | None
-    ) -> DeliveryResult:
-        place = self._accumulator.routes.place_for(key, partition)
-        assert place is not None, "the client chooses the partitions of an idempotent producer"
-        line = self._accumulator.routes.line_for(place)
-        line.check_usable()
-        if isinstance(batch, EventBatch):
-            batch.partition = place  # given again after a failure, it goes where its numbers are known
-        publication = batch if isinstance(batch, EventBatch) else EventList(batch, key)
-        if not len(publication):
-            return DeliveryResult(place, None, None, 0)
-        publication.lock()
-        self._accumulator.publishing(+1)
-        try:
-            offset = await line.publish(publication)
-        finally:
-            self._accumulator.publishing(-1)
-        return DeliveryResult(place, offset, publication.starting_published_sequence_number, len(publication))
-
-    async def _send_together(
-        self, batch: EventBatch | Sequence[Event | bytes | str], partition: str | None, key: str | None
-    ) -> DeliveryResult:
-        """All events take one route, together; they are pipelined with whatever else is sent."""
         await self._accumulator.wait_for_room()
         self._check_takes()
-        route = self._accumulator.routes.route_for(key, partition)
+        sender = self._intake.sender(key, partition)
+        if not len(batch):
+            return DeliveryResult(sender.partition, None, None, 0)
+        if self.options.idempotent:
+            return await self._publish(batch, key, sender)
+        return await self._send_together(batch, key, sender)
+
+    async def _publish(
+        self, batch: EventBatch | Sequence[Event | bytes | str], key: str | None, sender: PartitionSender
+    ) -> DeliveryResult:
+        pending = publication_of(batch, key, sender.partition, _nothing)
+        if isinstance(batch, EventBatch):
+            batch.partition = sender.partition  # given again after a failure, it goes where its numbers are known
+        self._accumulator.take_alone(sender, pending)
+        try:
+            return await Delivery(pending, 0, pending.events)
+        except asyncio.CancelledError:
+            if not pending.is_settled:
+                await sender.until_decided(pending)
+            raise
+
+    async def _send_together(
+        self, batch: EventBatch | Sequence[Event | bytes | str], key: str | None, sender: PartitionSender
+    ) -> DeliveryResult:
+        """Send over one sender, together; it is pipelined with whatever else is sent."""
+        contents = contents_of(batch, key)
         if isinstance(batch, EventBatch):
             batch.lock()
         try:
-            contents = contents_of(batch, key)
-            if not contents:
-                return DeliveryResult(route.partition, None, None, 0)
-            delivery = ChunkDelivery(len(contents), self._accumulator.failures.add)
-            delivery.goes_to(route.partition)
-            self._accumulator.take(route, Chunk.of_messages(contents, delivery, leads=True).whole())
-            return await delivery
+            parts = self._accumulator.take(sender, contents, (), bodies=False)
+            return await Delivery.of(parts, sender.partition)
         finally:
             if isinstance(batch, EventBatch):
                 batch.unlock()
@@ -423,28 +406,22 @@ class ProducerClient:
     def _transaction_side(
         self, begins: Callable[[Transaction], Awaitable[None]], over: Callable[[Transaction], None]
     ) -> ProducerSide:
-        return ProducerSide(self._transaction_place, self._accumulator.routes.turn_passes, begins, over)
-
-    def _transaction_place(self, key: str | None, partition: str | None) -> str | None:
-        place = self._accumulator.routes.place_for(key, partition)
-        if place is not None:
-            self._accumulator.routes.check_partition(place)
-        return place
+        partitions = self._accumulator.partitions
+        return ProducerSide(partitions.place_for, partitions.turn_passes, begins, over)
 
     # ---------------------------------------------------------------- idempotence
 
     async def get_partition_publishing_properties(self, partition: str) -> PartitionPublishingProperties:
         """Who this producer is in a partition, and the number of the last event that it published there."""
         self._check_open()
-        self._accumulator.routes.check_partition(partition)
-        if not self.options.idempotent:
-            return PartitionPublishingProperties(is_idempotent_publishing_enabled=False)
-        return await self._accumulator.routes.line_for(partition).properties()
+        self._accumulator.partitions.check(partition)
+        return await self._accumulator.partitions.sender_for(None, partition).properties()
 
 
 async def _no_turn(_: Transaction) -> None:
     """As many members as are wanted are open at a time."""
 
 
-def _nothing(_: Transaction) -> None:
-    """Members of groups are no concern of the producer's: each has a connection of its own."""
+def _nothing(_: object) -> None:
+    """Members of groups are no concern of the producer's: each has a connection of its own. And of a batch that fails
+    its publisher hears."""

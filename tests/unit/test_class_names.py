@@ -23,7 +23,7 @@ PRODUCT = (
 SYNC = "holdfast/client/sync/"
 
 REMAINING = {
-    "HandedOut", "Owner", "PartitionInfo", "Reader", "Run",  # within the product
+    "HandedOut", "Owner", "PartitionInfo", "Reader",  # within the product
     "Clock", "Cluster", "GroupMember", "Load", "Log", "Member", "Node", "Partition", "Peer", "Plan", "Refusal",
     "Sender", "Speaker",  # in what the tests share
 }  # fmt: skip

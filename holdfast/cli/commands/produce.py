@@ -16,8 +16,8 @@ from holdfast.cli.shared.input_lines import KeyColumn, lines, open_input
 from holdfast.cli.shared.output import ProgressBar, counted, rate_text
 from holdfast.client.errors import HoldfastError, TransactionRolledBackError
 from holdfast.client.options import Compression, ProducerOptions
-from holdfast.client.produce.chunks.single_events import Delivery
-from holdfast.client.produce.idempotent.producer_identity import (
+from holdfast.client.produce.delivery import Delivery
+from holdfast.client.produce.producer_identity import (
     MAX_GROUP_ID,
     MAX_OWNER_LEVEL,
     MAX_SEQUENCE,
@@ -62,13 +62,6 @@ class InputSource:
 )
 @click.option("--key", default=None, help="Give every event this key.")
 @click.option("--partition", default=None, help="Publish every event to this partition.")
-@click.option(
-    "--route-by",
-    type=click.Choice(["client", "node"]),
-    default="client",
-    show_default=True,
-    help="Let the client or the node find the partition of a key; with node everything goes over one link.",
-)
 @click.option("--redirect/--no-redirect", default=True, help="Follow the node to the leaders (default), or stay.")
 @click.option("--idempotent", is_flag=True, help="Number the events, so that none is stored twice.")
 @click.option("--producer-group", type=click.IntRange(0, MAX_GROUP_ID), default=None, help="Publish as this producer.")
@@ -107,7 +100,6 @@ def produce(
     skip_header: bool,
     key: str | None,
     partition: str | None,
-    route_by: str,
     redirect: bool,
     idempotent: bool,
     producer_group: int | None,
@@ -143,7 +135,6 @@ def produce(
     options = ProducerOptions(
         transactional_id=transactional_id,
         compression=compression,
-        route_by="node" if route_by == "node" else "client",
         delivery_timeout_s=frame.timeout_s,
         network=frame.network(follow_redirects=redirect),
         idempotent=idempotent,

@@ -1,6 +1,5 @@
-"""Publishing, in the order in which an event passes: it is checked (`intake`), becomes a part of a chunk, which is many
-events that pass as one (`chunks`), waits for the end of the turn (`accumulator`, bounded by `latency_bound`), takes a
-route to a partition (`routes`, `partition_sender`) in one of its `transfers`, and its owner hears of it.
-
-`idempotent` does that for producers whose events are numbered.
+"""Publishing, in the order in which an event passes: it is checked (`intake`, `pieces`), gets a place (`partitions`),
+is put into a batch that is being filled (`batch_queue`, `delivery`), waits for the end of the turn (`accumulator`,
+bounded by `latency_bound`), and leaves with its batch (`partition_sender`), numbered (`producer_identity`) or not; its
+owner hears of it (`delivery`, `failures`).
 """

@@ -1,5 +1,5 @@
-"""What a producer has taken in and not finished: the room that is left, what waits for the end of the turn, what
-failed.
+"""The books of a producer about what it has taken in and not finished: the room that is left, what waits for the end
+of the turn, what failed.
 
 Rules never broken:
  - every event that is taken in is counted until its outcome is known, and then exactly once not any more;
@@ -13,28 +13,25 @@ Rules never broken:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from holdfast.client.callbacks import FAULTS, report
-from holdfast.client.errors import BufferFullError, HoldfastError, UndeliveredError
+from holdfast.client.errors import BufferFullError
 from holdfast.client.events import Event
 from holdfast.client.options import ProducerOptions
-from holdfast.client.produce.chunks.chunk import Run
-from holdfast.client.produce.chunks.delivery import Done
-from holdfast.client.produce.chunks.single_events import Delivery, Staged
+from holdfast.client.produce.delivery import Delivery, Done, PendingBatch
 from holdfast.client.produce.failures import UnheardFailures
 from holdfast.client.produce.latency_bound import LatencyBound
-from holdfast.client.produce.partition_sender import ProducerStats
-from holdfast.client.produce.routes import Route, Routes
-from holdfast.client.produce.transfers import weight_of
+from holdfast.client.produce.partition_sender import PartitionSender, ProducerStats
+from holdfast.client.produce.partitions import Partitions
 from holdfast.client.transport.network import Network
 
-# `send` gives way to the event loop after so many events for each route they go to, or so many in all, or so many
-# bytes, if there is room for more: else nothing would move until there is none. The first is half of a transfer of
-# small events, and a millisecond of work: with 4,096 for one route nodes stood idle until the first ones came, and 100
-# bytes by `send_many` were confirmed 3 ms later at the median. With 1,200 for four routes three nodes took 1.3 of the
-# time for each event: what a node has to do for each piece that comes should be little for each of its events.
-YIELD_EVENTS_OF_ROUTE = 1200
+# `send` gives way to the event loop after so many events for each partition they go to, or so many in all, or so many
+# bytes, if there is room for more: else nothing would move until there is none. The first is half of a batch of
+# small events, and a millisecond of work: with 4,096 for one partition nodes stood idle until the first ones came, and
+# 100 bytes by `send_many` were confirmed 3 ms later at the median. With 1,200 for four partitions three nodes took 1.3
+# of the time for each event: what a node has to do for each piece that comes should be little for each of its events.
+YIELD_EVENTS_OF_PARTITION = 1200
 YIELD_EVENTS = 4096
 YIELD_BYTES = 1 << 20
 # It gives way for so many turns. In one of them what came is read, with the event loop of the standard library later
@@ -54,20 +51,21 @@ EVENT_OVERHEAD_BYTES = 200
 
 class Accumulator:
     def __init__(self, network: Network, log: str, options: ProducerOptions, stats: ProducerStats) -> None:
-        self.routes = Routes(network, log, options, stats, settled=self._on_settled, confirmed=self._on_confirmed)
-        # Called with a partition (None: the node chose it) and the number of its events just confirmed.
-        self.on_confirmed: Callable[[str | None, int], None] | None = None
         self.failures = UnheardFailures(stop=options.after_failure == "raise")
+        self.partitions = Partitions(
+            network, log, options, stats, settled=self._on_settled, unclaimed=self.failures.add
+        )
+        # Called with a partition and the number of its events just confirmed.
+        self.on_confirmed: Callable[[str, int], None] | None = None
         self.events = 0  # waiting or unconfirmed
         self.has_room = True  # for who can wait for it
         self.this_turn = 0  # taken in since something went out last
         self._bytes = 0
-        self._publishing = 0  # batches of an idempotent producer, which are in their callers' hands
-        self._network, self._options, self._stats = network, options, stats
-        self._staged: dict[Route, Staged] = {}
-        self.staged_bytes = 0  # the same in bytes
+        self._this_turn_bytes = 0
+        self._network, self._options = network, options
+        self._touched: dict[PartitionSender, None] = {}  # those that were given something this turn
         self._pumping: asyncio.Handle | None = None
-        self._latency = LatencyBound(options.latency_target_s, options.max_buffered_bytes, self.routes)
+        self._latency = LatencyBound(options.latency_target_s, options.max_buffered_bytes, self.partitions)
         self._stuck_bytes = 0  # of partitions without progress, as last seen
         self._full = False  # a hard limit is reached, and not half of it is free again
         self._looking: asyncio.TimerHandle | None = None
@@ -79,7 +77,7 @@ class Accumulator:
     # ---------------------------------------------------------------- in
 
     def check_room(self) -> None:
-        """Of who cannot wait: raise at the hard limits."""
+        """Raise at the hard limits, for a caller that cannot wait."""
         if self._full:
             raise BufferFullError(f"{self.events} events ({self._bytes} bytes) are unconfirmed")
 
@@ -95,55 +93,58 @@ class Accumulator:
             await asyncio.sleep(0)
 
     def _look_again(self) -> None:
-        """While somebody waits for room: what the partitions without progress hold is not what it waits for."""
+        """Leave out of the reckoning what the partitions without progress hold, while somebody waits for room."""
         self._looking = None
-        stuck = self.routes.stuck(self._loop.time() - STUCK_AFTER_S)
+        stuck = self.partitions.stuck(self._loop.time() - STUCK_AFTER_S)
         self._stuck_bytes = sum(size + events * EVENT_OVERHEAD_BYTES for events, size in stuck)
         if not self.has_room:
             self._room_again()
         if not self.has_room:
             self._looking = self._loop.call_later(LOOK_AGAIN_S, self._look_again)
 
-    def staged(self, route: Route) -> Staged:
-        """What has come for it, and goes out at the end of the turn."""
-        staged = self._staged.get(route)
-        if staged is None:
-            staged = self._staged[route] = Staged(route.partition, self.failures.add, numbered=self._options.idempotent)
-        return staged
-
     @property
     def turn_is_over(self) -> bool:
         """Enough was taken in since something went out last; it goes out when the loop comes round."""
-        if self.this_turn < YIELD_EVENTS_OF_ROUTE:
-            return self.staged_bytes >= YIELD_BYTES
-        most_events = min(YIELD_EVENTS, YIELD_EVENTS_OF_ROUTE * len(self._staged))
-        return self.this_turn >= most_events or self.staged_bytes >= YIELD_BYTES
+        if self._this_turn_bytes >= YIELD_BYTES:
+            return True
+        if self.this_turn < YIELD_EVENTS_OF_PARTITION:
+            return False
+        return self.this_turn >= min(YIELD_EVENTS, YIELD_EVENTS_OF_PARTITION * len(self._touched))
 
     async def give_way(self) -> None:
-        """Of who has taken in enough for one turn: it goes out, and its sender goes on behind those who await an
-        outcome that has come meanwhile. They waited for its next piece to be made, and for the last one to go out,
-        when both were left to the next turn: half of 100 bytes by `send_many` were known to be confirmed 1.4 ms after
-        their answer was read, and now after 0.4 to 1.2."""
+        """Let what was taken in go out, and those go on that await an outcome which has come meanwhile. They waited for
+        the sender's next piece to be made, and for the last one to go out, when both were left to the next turn: half
+        of 100 bytes by `send_many` were known to be confirmed 1.4 ms after their answer was read, and now after 0.4 to
+        1.2."""
         if not self._options.linger_s:
             self.pump()
         for _ in range(TURNS_GIVEN):
             await asyncio.sleep(0)
 
-    def take(self, route: Route, run: Run) -> None:
-        """Events that were given together."""
-        self.staged(route).append(run)
-        self._count(run.events, run.size)
-
     def take_one(
-        self, staged: Staged, content: bytes, done: Done | None, given: Event | None, *, body: bool
+        self, sender: PartitionSender, record: bytes, done: Done | None, given: Event | None, *, body: bool
     ) -> Delivery:
         """A single event: its message, or its body. `given`: is to learn its number."""
-        delivery = staged.add(content, done, given, body=body)
-        self._count(1, len(content))
+        delivery = sender.queue.add(record, body=body, done=done, given=given)
+        self._count(sender, 1, len(record))
         return delivery
 
-    def _count(self, events: int, size: int) -> None:
+    def take(
+        self, sender: PartitionSender, records: Sequence[bytes], given: Sequence[Event | None], *, bodies: bool
+    ) -> list[Delivery]:
+        """Events that were given together."""
+        parts = sender.queue.extend(records, bodies=bodies, given=given)
+        self._count(sender, len(records), sum(map(len, records)))
+        return parts
+
+    def take_alone(self, sender: PartitionSender, batch: PendingBatch) -> None:
+        """Events that are published as one batch, by a call of their own."""
+        sender.queue.put(batch)
+        self._count(sender, batch.events, batch.size)
+
+    def _count(self, sender: PartitionSender, events: int, size: int) -> None:
         options = self._options
+        self._touched[sender] = None
         self.events += events
         self._bytes += size + events * EVENT_OVERHEAD_BYTES
         if self._bytes >= self._latency.limit + self._stuck_bytes:
@@ -152,67 +153,46 @@ class Accumulator:
             self._full = True
             self._no_room()
         self.this_turn += events
-        self.staged_bytes += size
+        self._this_turn_bytes += size
+        self._idle.clear()
         if self._pumping is None:  # else there was something already
-            self._idle.clear()
             linger_s = options.linger_s
             self._pumping = self._loop.call_later(linger_s, self.pump) if linger_s else self._loop.call_soon(self.pump)
-        elif options.linger_s and self.staged_bytes >= options.linger_bytes:
+        elif options.linger_s and self._this_turn_bytes >= options.linger_bytes:
             self._pumping.cancel()
             self._pumping = self._loop.call_soon(self.pump)
 
     def pump(self) -> None:
-        """What was taken in goes out; it fails, if nobody has heard of a failure before it."""
+        """Let what was taken in go out; it fails, if nobody has heard of a failure before it."""
         if self._pumping is not None:
             self._pumping.cancel()
             self._pumping = None
-        self.this_turn = self.staged_bytes = 0
-        staged, self._staged = self._staged, {}
-        for route, those in staged.items():
-            if runs := those.take():
-                if self.failures.stopped and (failure := self.failures.first()) is not None:
-                    self._not_sent(route, runs, failure)
-                    continue
-                route.put(runs)
-                route.pump()
-
-    def _not_sent(self, route: Route, runs: list[Run], failure: HoldfastError) -> None:
-        """They were taken in before the failure, and would be stored behind what is missing."""
-        events, size = weight_of(runs)
-        error = UndeliveredError.of(f"{events} events were not sent, since one failed before", events, failure)
-        self._stats.failed += events
-        for run in runs:
-            run.settle(error)
-        self._on_settled(route.partition, events, size, False)
-
-    def publishing(self, more: int) -> None:
-        """So many batches more (or fewer) are on their way."""
-        self._publishing += more
-        if self._publishing:
-            self._idle.clear()
-        self._idle_again()
+        self.this_turn = self._this_turn_bytes = 0
+        touched, self._touched = self._touched, {}
+        for sender in touched:
+            if self.failures.stopped and (failure := self.failures.first()) is not None:
+                sender.not_sent(failure)
+            sender.pump()
 
     # ---------------------------------------------------------------- out
 
     async def finished(self) -> None:
-        """Until nothing is here any more."""
+        """Return when nothing is here any more."""
         self.pump()
         await self._idle.wait()
 
     async def close(self) -> None:
-        """Nothing goes out any more; those who wait are told. The network is closed in the middle of it, so that
-        nobody waits for an answer."""
+        """Nothing goes out any more; those who wait are told."""
         self._full = False
         self.has_room = True
         self._room.set()
         if self._looking is not None:
             self._looking.cancel()
         self.pump()
-        await self.routes.close()
+        await self.partitions.close()
         await self._network.close()
-        await self.routes.ended()
 
-    def _on_settled(self, partition: str | None, events: int, size: int, confirmed: bool) -> None:
+    def _on_settled(self, partition: str, events: int, size: int, confirmed: bool) -> None:
         self.events -= events
         size += events * EVENT_OVERHEAD_BYTES
         self._bytes -= size
@@ -221,12 +201,13 @@ class Accumulator:
             self._latency.confirmed(partition, events, size, self._loop.time())
         if not self.has_room:
             self._room_again()
-        self._idle_again()
+        if self.events == 0:
+            self._idle.set()
         if confirmed:
             self._on_confirmed(partition, events)
 
     def _room_again(self) -> None:
-        """Not one place: a sender that wakes up should find work for a whole batch."""
+        """Make room, and not for one event: a sender that wakes up should find work for a whole batch."""
         options, limit = self._options, self._latency.limit
         if self.events <= options.max_buffered_events // 2 and self._bytes <= options.max_buffered_bytes // 2:
             self._full = False
@@ -238,14 +219,10 @@ class Accumulator:
         self.has_room = False
         self._room.clear()
 
-    def _on_confirmed(self, partition: str | None, events: int) -> None:
+    def _on_confirmed(self, partition: str, events: int) -> None:
         if self.on_confirmed is None:
             return
         try:
             self.on_confirmed(partition, events)
         except FAULTS as problem:
             report("of confirmed events", problem)
-
-    def _idle_again(self) -> None:
-        if self.events == 0 and self._publishing == 0:
-            self._idle.set()

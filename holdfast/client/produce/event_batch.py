@@ -10,10 +10,12 @@ were filled in.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from holdfast.client.errors import BatchFullError, ConfigurationError, EventTooLargeError, InvalidOperationError
 from holdfast.client.events import Event, as_event, encode_content, encode_event
+from holdfast.client.produce.delivery import PendingBatch
+from holdfast.client.produce.pieces import claim
 
 MAX_BATCH_BYTES = 1 << 20  # the default; what one entry of the replicated log holds
 # Of an idempotent batch: a node that is short of memory remembers so many events of each producer, so a batch that
@@ -47,11 +49,35 @@ def place_of(
 
 
 def contents_of(batch: EventBatch | Events, key: str | None) -> list[bytes]:
-    """The encoded events. Not of a producer that numbers them."""
+    """The encoded events."""
     if isinstance(batch, EventBatch):
         return batch.contents
     events = [as_event(event, key, None) for event in batch]
     return [encode_event(event.body, event.key, event.properties) for event in events]
+
+
+def publication_of(
+    batch: EventBatch | Events, key: str | None, partition: str, unclaimed: Callable[[PendingBatch], None]
+) -> PendingBatch:
+    """Make the batch that an idempotent producer publishes as a whole; nobody else publishes any of it now."""
+    contents = contents_of(batch, key)
+    if len(contents) > MAX_BATCH_EVENTS:
+        raise BatchFullError(
+            f"{len(contents)} events: an idempotent producer publishes at most {MAX_BATCH_EVENTS} together",
+            advice="give them in several lists, or to send_many",
+        )
+    pending = PendingBatch(partition, unclaimed)
+    pending.stands_alone = True
+    if isinstance(batch, EventBatch):
+        batch.lock()
+        pending.publication = batch
+    else:
+        given = {place: event for place, event in enumerate(batch) if isinstance(event, Event)}
+        claim(list(given.values()))
+        for place, event in given.items():
+            pending.learns(place, event)
+    pending.extend(contents, sum(map(len, contents)), bodies=False)
+    return pending
 
 
 class EventBatch:
@@ -71,12 +97,10 @@ class EventBatch:
 
     @classmethod
     def of_encoded(cls, partition: str, contents: list[bytes], *, numbered: bool) -> EventBatch:
-        """Of events that were encoded before, by somebody who keeps to the limits: nothing is added to it any more."""
+        """A batch of events that were encoded before, by a caller that keeps to the limits: nothing is added to it."""
         batch = cls(partition, None, max_bytes=0, numbered=numbered)
         batch.contents = contents
         batch.size_bytes = sum(map(len, contents))
-        if numbered and len(contents) > MAX_BATCH_EVENTS:
-            raise BatchFullError(f"{len(contents)} events: an idempotent batch has at most {MAX_BATCH_EVENTS}")
         return batch
 
     def __len__(self) -> int:
@@ -88,7 +112,7 @@ class EventBatch:
 
     @property
     def is_locked(self) -> bool:
-        """It is being published, or was published by an idempotent producer."""
+        """True while it is published, and after an idempotent producer has published it."""
         return self._publishing or self._published
 
     @property
@@ -135,11 +159,11 @@ class EventBatch:
         self._publishing = True
 
     def published(self, starting_number: int | None) -> None:
-        """It stands in the log."""
+        """Note that it stands in the log."""
         self._publishing = False
         self._published = self.numbered
         self.starting_published_sequence_number = starting_number
 
     def unlock(self) -> None:
-        """It is not known to stand there: to publish it is a new request."""
+        """Note that it is not known to stand in the log: to publish it is a new request."""
         self._publishing = False

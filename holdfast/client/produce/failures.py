@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import OrderedDict
 
 from holdfast.client.errors import HoldfastError
-from holdfast.client.produce.chunks.delivery import Outcome
+from holdfast.client.produce.delivery import PendingBatch
 
 # So many are kept of a program that goes on; more are only counted. Of one that stops there are no more than were
 # outstanding.
@@ -26,31 +26,31 @@ STOPPED = "this producer takes no more events until flush() has raised that: the
 
 
 class UnheardFailures:
-    """They stand in the order in which they happened."""
+    """Failures in the order in which they happened."""
 
     def __init__(self, *, stop: bool) -> None:
         """`stop`: sends are refused while there are any."""
         self.stopped = False  # perhaps; `first` knows
         self._stop = stop
-        self._kept: OrderedDict[Outcome, None] = OrderedDict()  # some are told of again, as more of their events fail
+        self._kept: OrderedDict[PendingBatch, None] = OrderedDict()
         self._not_kept = 0  # events
 
-    def add(self, outcome: Outcome) -> None:
-        """Nobody has asked for it so far."""
+    def add(self, batch: PendingBatch) -> None:
+        """Note a batch that failed, and of which nobody has asked for some events so far."""
         if self._stop:
             self.stopped = True
         elif len(self._kept) >= MAX_KEPT:
-            self._not_kept += outcome.failed
+            self._not_kept += batch.unheard
             return
-        self._kept[outcome] = None
+        self._kept[batch] = None
 
     def first(self) -> HoldfastError | None:
-        """Of those that nobody has heard of by now. None: there is none, and nothing is stopped."""
+        """The oldest that nobody has heard of by now. None: there is none, and nothing is stopped."""
         kept = self._kept
-        while (outcome := next(iter(kept), None)) is not None:
-            if not outcome.claimed:
-                return outcome.error
-            del kept[outcome]
+        while (batch := next(iter(kept), None)) is not None:
+            if batch.unheard:
+                return batch.error
+            del kept[batch]
         self.stopped = False
         return None
 
@@ -65,7 +65,9 @@ class UnheardFailures:
     def tell(self) -> None:
         """Raise the first one, if there is one. Somebody has heard of all of them then."""
         error = self.first()
-        count = self._not_kept + sum(outcome.failed for outcome in self._kept if not outcome.claimed)
+        count = self._not_kept + sum(batch.unheard for batch in self._kept)
+        for batch in self._kept:
+            batch.was_told()
         self._kept.clear()
         self._not_kept = 0
         self.stopped = False

@@ -1,4 +1,4 @@
-"""From what a program gives to what waits for its transfer: checked, encoded, with a place.
+"""The way from what a program gives to what waits for its transfer: checked, encoded, with a place.
 
 Rule never broken: what is wrong with an event, or with its place, raises before anything of it is taken in.
 """
@@ -12,13 +12,9 @@ from holdfast.client.errors import ConfigurationError
 from holdfast.client.events import Event, as_event, encode_event
 from holdfast.client.options import ProducerOptions
 from holdfast.client.produce.accumulator import Accumulator
-from holdfast.client.produce.chunks.chunk import MAX_MESSAGE_BYTES
-from holdfast.client.produce.chunks.delivery import Done
-from holdfast.client.produce.chunks.pieces import Pieces, check_many
-from holdfast.client.produce.chunks.single_events import Delivery
-from holdfast.client.produce.idempotent.event_list import claim
-from holdfast.client.produce.idempotent.partition_queue import PartitionQueue
-from holdfast.client.produce.routes import Route
+from holdfast.client.produce.delivery import Delivery, Done
+from holdfast.client.produce.partition_sender import PartitionSender
+from holdfast.client.produce.pieces import MAX_MESSAGE_BYTES, Pieces, check_many, claim
 
 
 class Intake:
@@ -49,14 +45,13 @@ class Intake:
                 if isinstance(event, Event):
                     self.check_place(event.key, partition)
 
-    def route(self, key: str | None, partition: str | None) -> Route:
-        """Where events of this key, or for this partition, go."""
+    def sender(self, key: str | None, partition: str | None) -> PartitionSender:
+        """The sender that events of this key, or for this partition, go to."""
         if self._idempotent:
             self.check_place(key, partition)
-        route = self._accumulator.routes.route_for(key, partition)
-        if isinstance(route, PartitionQueue):
-            route.check_usable()
-        return route
+        sender = self._accumulator.partitions.sender_for(key, partition)
+        sender.check_usable()
+        return sender
 
     def one(
         self,
@@ -77,30 +72,29 @@ class Intake:
                 given = event
         if len(body) > MAX_MESSAGE_BYTES:
             raise ConfigurationError(f"an event of {len(body)} bytes is more than any message holds")
-        accumulator = self._accumulator
-        staged = accumulator.staged(self.route(key, partition))
-        bare = key is None and not properties and not staged.takes_messages
-        content = body if bare else encode_event(body, key, properties)
+        sender = self.sender(key, partition)
+        bare = key is None and not properties
+        record = body if bare else encode_event(body, key, properties)
         if given is not None:
             claim([given])
-        return accumulator.take_one(staged, content, done, given, body=bare)
+        return self._accumulator.take_one(sender, record, done, given, body=bare)
 
-    def many(self, events: Sequence[Event | bytes | str], key: str | None, partition: str | None) -> Pieces[Route]:
-        """To take in all of these, piece by piece."""
+    def many(
+        self, events: Sequence[Event | bytes | str], key: str | None, partition: str | None
+    ) -> Pieces[PartitionSender]:
+        """Cut these into pieces, to be taken in one by one."""
         check_many(events)
         self.check_places(events, key, partition)
-        pieces = Pieces(events, key, partition, self.route, self._accumulator.failures.add, numbered=self._idempotent)
+        pieces = Pieces(events, key, partition, self.sender, numbered=self._idempotent)
         if key is None and partition is None and pieces.routes:
-            self._accumulator.routes.turn_passes()
-        pieces.delivery.goes_to(pieces.routes[0].partition if pieces.routes else None)
+            self._accumulator.partitions.turn_passes()
         return pieces
 
-    def take_next(self, pieces: Pieces[Route]) -> None:
+    def take_next(self, pieces: Pieces[PartitionSender]) -> list[Delivery]:
         """The next piece of them."""
-        for route in pieces.routes:
-            if isinstance(route, PartitionQueue):
-                route.check_usable()
-        for route, chunk in pieces.next():
-            if chunk.leads:
-                pieces.delivery.goes_to(route.partition)
-            self._accumulator.take(route, chunk.whole())
+        for sender in pieces.routes:
+            sender.check_usable()
+        parts: list[Delivery] = []
+        for piece in pieces.next():
+            parts += self._accumulator.take(piece.route, piece.records, piece.given, bodies=piece.bodies)
+        return parts

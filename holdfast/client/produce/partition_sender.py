@@ -1,66 +1,84 @@
-"""One ordered stream of events into one place of a log: what a producer keeps for each partition.
+"""One ordered stream of batches into one partition of a log, numbered or not.
 
-Problem: events of one key must stay in order although links break, leaders move and answers get lost.
+Problem: events of one key must stay in order although links break, leaders move and answers get lost; and what an
+idempotent producer sends again must be recognised.
 Rules never broken:
- - events leave in the order in which they came, over one link at a time;
- - an event is forgotten only when the node accepted it, refused it for good, or its owner was told that it failed;
- - after any failure everything unconfirmed is sent again *from the first unconfirmed one on, in order*. So a reader
-   that drops what it has seen sees every event once and in order; copies are counted (`resent`), not hidden.
-Rejected: resending single events as their answers come back: a released event would then overtake its successors.
+ - batches leave in the order in which they came, over one link at a time, at most SLOTS of them unanswered; one that
+   stands alone for a named producer leaves when nothing is unanswered, and nothing leaves beside it (IP-4);
+ - a batch is forgotten only when the node accepted it, refused it for good, or its owners were told that it failed;
+ - after any failure everything unconfirmed is sent again *from the first unconfirmed one on, in order*, the same sealed
+   batches with the same numbers. Without numbers, a reader that drops what it has seen sees every event once and in
+   order; copies are counted (`resent`), not hidden;
+ - numbers are given when a batch is sent first. The state advances by what was accepted. What was given up in doubt
+   leaves it where it was: published again, it gets the same numbers, and the node recognises what it has;
+ - a refusal that concerns the numbers ends publishing to this partition for good. Other partitions go on.
+Rejected: resending single batches as their answers come back: a released one would then overtake its successors.
 
-The life of a partition sender stands in `_live`: attach, pump until the link fails or an answer asks for a repeat,
-settle what that means, again. `pump` is synchronous and is called when there is something to do: events came, credit
-came, room came.
+| state     | batch, slot free | accepted         | again     | refused                     | link ends         |
+| --------- | ---------------- | ---------------- | --------- | --------------------------- | ----------------- |
+| IDLE      | ATTACHING        |                  |           |                             |                   |
+| ATTACHING | waits            |                  |           | of the attach: told, or FAILED | a pause, ATTACHING |
+| OPEN      | sends            | settles          | QUIESCING | settles; numbered QUIESCING | QUIESCING         |
+| QUIESCING | waits            | settles          | notes it  | settles; numbered notes it  | it is decided     |
+| FAILED    | fails            |                  |           |                             |                   |
+
+From QUIESCING, when nothing is unanswered any more, all that was not settled is taken back, and the sender is OPEN if
+the link lives, else ATTACHING. In every state no progress for `delivery_timeout_s` gives up what is here.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import sys
-from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from enum import Enum, auto
 
-from holdfast.amqp.errors import RESOURCE_DELETED, Error
-from holdfast.amqp.links.delivery_states import (
-    DeliveryState,
-    Modified,
-    Rejected,
-    Released,
-)
+from holdfast import protocol
+from holdfast.amqp.errors import NOT_ALLOWED, RESOURCE_DELETED, Error
+from holdfast.amqp.links.delivery_states import ACCEPTED, DeliveryState, Modified, OtherState, Rejected, Released
 from holdfast.client.errors import (
+    FATAL_TO_PRODUCERS,
     ClosedError,
     EventTooLargeError,
     HoldfastError,
     InternalError,
+    LinkRefusedError,
     LogDeletedError,
+    NotFoundError,
+    ProducerStateError,
+    ProducerStolenError,
     RejectedError,
     TimeoutExpiredError,
     UndeliveredError,
 )
-from holdfast.client.produce.chunks.chunk import Run
+from holdfast.client.produce.batch_queue import BatchQueue
+from holdfast.client.produce.delivery import PendingBatch
+from holdfast.client.produce.producer_identity import PartitionPublishingProperties, ProducerIdentity
 from holdfast.client.produce.round_trips import RoundTrips
-from holdfast.client.produce.transfers import (
-    Transfer,
-    UnderWay,
-    next_transfers,
-    room_of,
-    runs_of,
-    transfer_of,
-    weight_of,
-    without_too_large,
-    worth_waiting,
-)
+from holdfast.client.transport.batch_transfers import EVENT_BYTES
 from holdfast.client.transport.links import Sender
 from holdfast.client.transport.network import Backoff, Network
 from holdfast.records.codec import Codec
+from holdfast.records.ordered_window import OrderedWindow
 
-# After an answer that asks for a repeat, those still under way are awaited for so long; then the link is given up.
-# Longer than a node holds events while a partition has no leader (10 s), or each such pause would make copies.
+SLOTS = 8
+"""Batches of a partition that may be unanswered."""
+
 QUIESCE_BOUND_S = 15.0
-# A link that neither confirms nor lets send for this share of the delivery timeout is given up for another one.
+"""After an answer that asks for a repeat, those still under way are awaited for so long; then the link is given up.
+Longer than a node holds events while a partition has no leader (10 s), or each such pause would make copies."""
+
 STALL_SHARE = 0.5
+"""A link that neither confirms nor lets send for this share of the delivery timeout is given up for another one."""
+
+CANCEL_BOUND_S = 2.0
+"""Who cancels a publication waits so long for its outcome: longer than a change of leaders takes."""
+
+FATAL = (ProducerStateError, ProducerStolenError, LogDeletedError)
+"""To an idempotent producer in a partition."""
+
+ADVICE_TO_PUBLISH_AGAIN = "send the same batch again, by this producer: what had arrived is not stored twice"
 
 
 @dataclass
@@ -75,43 +93,127 @@ class ProducerStats:
     attached: int = 0  # links opened, the first ones included
 
 
+class SenderState(Enum):
+    IDLE = auto()
+    ATTACHING = auto()
+    OPEN = auto()
+    QUIESCING = auto()
+    FAILED = auto()
+
+
 class PartitionSender:
-    """A queue, a window of unconfirmed events, and the link they travel on."""
+    """Implements `SenderOwner`. What is to be sent is put into `queue`, and then `pump` is called, soon."""
 
     def __init__(
         self,
         network: Network,
-        address: str,
-        partition: str | None,
+        log: str,
+        partition: str,
         *,
+        identity: ProducerIdentity | None,
+        one_at_a_time: bool,
         window: int,
         codec: Codec,
         delivery_timeout_s: float,
         stats: ProducerStats,
-        settled: Callable[[str | None, int, int, bool], None],
+        settled: Callable[[str, int, int, bool], None],
+        unclaimed: Callable[[PendingBatch], None],
     ) -> None:
-        """`settled(partition, events, payload bytes, confirmed)` is called when events leave the partition sender."""
-        self.partition = partition
-        self._network, self._address = network, address
-        self._window, self._codec, self._delivery_timeout_s = window, codec, delivery_timeout_s
+        """`identity`: of an idempotent producer. `one_at_a_time`: nothing is sent beside a batch that stands alone.
+        `settled(partition, events, payload bytes, confirmed)` is called when events leave the sender; `unclaimed`: see
+        `PendingBatch`."""
+        self.partition, self.state = partition, SenderState.IDLE
+        self.queue = BatchQueue(partition, window, unclaimed)
+        self.round_trips = RoundTrips()
+        self._network, self._log = network, log
+        self._identity, self._one_at_a_time = identity, one_at_a_time
+        self._most_events, self._codec, self._delivery_timeout_s = window, codec, delivery_timeout_s
         self._stats, self._settled = stats, settled
-        self._waiting: deque[Run] = deque()
-        self._under_way = UnderWay()
-        self._again: list[tuple[int, Transfer]] = []  # answered with "send it again", with their numbers
-        self._sender: Sender | None = None
-        self._work = asyncio.Event()
-        self._trouble = asyncio.Event()  # the link failed, or an answer asks for a repeat
-        self._quiet = asyncio.Event()  # nothing is in flight
+        self._window: OrderedWindow[PendingBatch, Error] = OrderedWindow()
+        self._sent_events = 0  # unanswered
+        self._link: Sender | None = None
+        self._closed_by: HoldfastError | None = None  # why the last link ended
+        self._failed_by: HoldfastError | None = None
         self._defect: Exception | None = None  # of this client, found while sending
+        self._asked: list[asyncio.Future[None]] = []  # by who wants the partition to be opened
+        self._work = asyncio.Event()
+        self._trouble = asyncio.Event()  # the link ended, or an answer has to be decided on
+        self._quiet = asyncio.Event()  # nothing is unanswered
         self._progress_at_s = 0.0
         self._task: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
 
+    @property
+    def what(self) -> str:
+        return f"{self._log}, partition {self.partition}"
+
     # ---------------------------------------------------------------- from the producer
+
+    def check_usable(self) -> None:
+        """Raise what ended publishing to this partition, if something did."""
+        if self._failed_by is not None:
+            raise self._failed_by.with_traceback(None)
+
+    async def properties(self) -> PartitionPublishingProperties:
+        """Opens the partition if that has not been done. What was known before an end can still be read."""
+        identity = self._identity
+        if identity is None:
+            return PartitionPublishingProperties(is_idempotent_publishing_enabled=False)
+        if not identity.known:
+            self.check_usable()
+            asked: asyncio.Future[None] = self._loop.create_future()
+            self._begin_to_wait()
+            self._asked.append(asked)
+            self._go_on()
+            await asked
+        return identity.properties()
+
+    def pump(self) -> None:
+        """The turn is over: send what may be sent now."""
+        self._begin_to_wait()
+        self.queue.release()
+        self._go_on()
+
+    async def until_decided(self, batch: PendingBatch) -> None:
+        """A batch that stands alone is not waited for any more. Returns when it is known what became of it, or it was
+        given up; at once if it was not sent."""
+        if self.queue.withdraw(lambda one: one is batch and one.number is None):
+            self._finish([batch], ClosedError("it was cancelled before it was sent"))
+            return
+        with contextlib.suppress(TimeoutError):
+            try:
+                async with asyncio.timeout(CANCEL_BOUND_S):
+                    await batch
+            finally:
+                if not batch.is_settled:
+                    self._give_up(batch)
+
+    def not_sent(self, why: HoldfastError) -> None:
+        """Give up what was never sent: it would stand behind what is missing."""
+        batches = self.queue.withdraw(lambda one: one.sealed is None)
+        events = sum(batch.events for batch in batches)
+        if events:
+            self._stats.failed += events
+            text = f"{events} events were not sent, since one failed before"
+            self._finish(batches, UndeliveredError.of(text, events, why))
+
+    async def close(self) -> None:
+        """Stop; what is outstanding is not waited for, its owners are told."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        if self._link is not None:
+            await self._link.close()
+            self._link = None
+        self.queue.release()
+        self._fail_all(ClosedError("the producer was closed"))
+        self._fails_for_good(ClosedError("the producer was closed"))
+
+    # ---------------------------------------------------------------- for the bound on latency
 
     @property
     def _outstanding(self) -> bool:
-        return bool(self._waiting or self._under_way or self._again)
+        return bool(self._window or self.queue.first or self._asked)
 
     def waits_since(self, since_s: float) -> bool:
         """Something is outstanding, and there was no progress since then."""
@@ -119,238 +221,390 @@ class PartitionSender:
 
     def outstanding(self) -> tuple[int, int]:
         """Events and bytes."""
-        return weight_of(self._waiting, self._under_way.transfers, (transfer for _, transfer in self._again))
+        batches = [*self._window, *self.queue]
+        return sum(batch.events for batch in batches), sum(batch.size for batch in batches)
 
-    @property
-    def round_trips(self) -> RoundTrips:
-        return self._under_way.round_trips
+    # ---------------------------------------------------------------- sending
 
-    def put(self, runs: Iterable[Run]) -> None:
-        """Append events; `pump` must follow, soon."""
+    def _begin_to_wait(self) -> None:
+        """Nothing was awaited until now: the bound on progress starts here."""
         if not self._outstanding:
-            # Nothing was awaited until now: the bound on progress starts here.
             self._progress_at_s = self._loop.time()
-        self._waiting.extend(runs)
 
-    def pump(self) -> None:
-        """Send what may be sent now."""
-        if not self._waiting:
+    def _go_on(self) -> None:
+        if self._failed_by is not None:
+            self._fail_all(self._failed_by)
+            return
+        if not self._outstanding:
             return
         if self._task is None or self._task.done():
-            self._task = self._loop.create_task(self._run(), name=f"partition sender {self._address}/{self.partition}")
-        sender = self._sender
-        if sender is None or self._trouble.is_set():
+            self._task = self._loop.create_task(self._run(), name=f"sender to {self.what}")
+        link = self._link
+        if link is None or self.state is not SenderState.OPEN:
             self._work.set()
             return
-        waiting, under_way = self._waiting, self._under_way
-        limit = sender.max_message_size or sys.maxsize
-        while waiting and (most := min(sender.credit, self._window - under_way.events)) > 0:
-            room = room_of(sender, most)
-            if under_way and worth_waiting(waiting, room):
-                break
-            transfers: list[Transfer] = []
-            try:
-                taken = next_transfers(waiting, room)
-                transfers = without_too_large(waiting, taken, limit, self._too_large)
-                under_way.send(sender, transfers, now_s=self._loop.time())
-            except Exception as error:  # noqa: BLE001  whoever called has nothing to do with these events
-                waiting.extendleft(run for transfer in reversed(transfers) for run in reversed(transfer.runs))
-                self._defect = error
-                self._trouble.set()
-                return
+        try:
+            while (batch := self.queue.first) is not None and self._has_slot(batch, link):
+                self._send(batch, link)
+        except Exception as error:  # noqa: BLE001  whoever called has nothing to do with these events
+            self._defect = error
+            self._to_decide()
 
-    def _too_large(self, transfer: Transfer, error: EventTooLargeError) -> None:
-        self._stats.rejected += transfer.events
+    def _has_slot(self, batch: PendingBatch, link: Sender) -> bool:
+        events, first = batch.events, self._window.first
+        if first is None:
+            return link.credit >= events
+        if self._one_at_a_time and (batch.stands_alone or first.stands_alone):
+            return False
+        room = min(link.credit, self._most_events - self._sent_events)
+        return self._window.unanswered < SLOTS and room >= events
+
+    def _send(self, batch: PendingBatch, link: Sender) -> None:
+        if batch.weight > link.batch_bytes and not self._fits(batch, link):
+            return
+        identity, queue = self._identity, self.queue
+        sealed = batch.seal(self._codec, numbered=identity is not None)
+        if identity is not None:
+            if batch.number is None:
+                batch.number = identity.take(batch.events)
+            sealed = sealed.numbered(identity.numbering(batch.number))
+        self._window.sent(link.send_batch(sealed), batch)
+        queue.leaves()
+        batch.sent_s = self._loop.time()
+        self._sent_events += batch.events
+
+    def _fits(self, batch: PendingBatch, link: Sender) -> bool:
+        """A node would end the link for what it does not take, at each attempt."""
+        if batch.open is not None and batch.events > 1 and not batch.stands_alone:
+            self.queue.cut_first(link.batch_bytes)
+        limit = link.max_message_size
+        size = batch.size + (batch.events - 1) * EVENT_BYTES
+        if not 0 < limit < size:
+            return True
+        self.queue.leaves()
+        self._stats.rejected += batch.events
         self._progress_at_s = self._loop.time()
-        self._finish(transfer, error)
-
-    async def close(self) -> None:
-        """Stop; what is outstanding is not waited for, its owners are told."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-        if self._sender is not None:
-            await self._sender.close()
-            self._sender = None
-        self._requeue()
-        if self._waiting:
-            self._fail_all(ClosedError("the producer was closed"))
+        self._finish([batch], EventTooLargeError.of(size, limit))
+        return False
 
     # ---------------------------------------------------------------- from the link
 
-    def on_outcomes(self, outcomes: list[tuple[int, DeliveryState]]) -> None:
-        under_way = self._under_way
-        accepted = size = 0
-        now_s = self._loop.time()
-        for number, state in outcomes:
-            stored = under_way.says_stored(number, state)
-            transfer = under_way.pop(number, now_s)
-            if transfer is None:
-                continue
-            if not stored:
-                self._not_accepted(number, transfer, state)
-                continue
-            accepted += transfer.events
-            size += transfer.size
-            for run in transfer.runs:
-                run.settle(None)
-        if accepted:
-            self._stats.accepted += accepted
-            self._progress_at_s = now_s
-            self._settled(self.partition, accepted, size, True)
-        if not under_way:
-            self._quiet.set()
-        if self._waiting:
-            self.pump()
+    def on_credit(self) -> None:
+        self._go_on()
 
-    def _not_accepted(self, number: int, transfer: Transfer, state: DeliveryState) -> None:
+    def on_outcomes(self, outcomes: list[tuple[int, DeliveryState]]) -> None:
+        now_s = self._loop.time()
+        accepted: list[PendingBatch] = []
+        for number, state in outcomes:
+            offset = _offset_in(state)
+            if state is ACCEPTED or offset is not None:
+                batch = self._window.settled(number)
+                if batch is not None:
+                    batch.offset = offset
+                    accepted.append(batch)
+            else:
+                batch = self._not_accepted(number, state)
+            if batch is not None:
+                self._sent_events -= batch.events
+                self.round_trips.took(batch.since_s, batch.sent_s, now_s)
+        if accepted:
+            self._accepted(accepted, now_s)
+        if not self._window.unanswered:
+            self._quiet.set()
+        self._go_on()
+
+    def _accepted(self, batches: list[PendingBatch], now_s: float) -> None:
+        events, size = sum(batch.events for batch in batches), sum(batch.size for batch in batches)
+        self._stats.accepted += events
+        self._progress_at_s = now_s
+        if self._identity is not None:
+            self._identity.published_up_to(self._first_number())
+        for batch in batches:
+            batch.settle(None)
+        self._settled(self.partition, events, size, True)
+
+    def _first_number(self) -> int | None:
+        """The lowest number that is not settled. None: there is none."""
+        first = self._window.first or self.queue.first
+        return None if first is None else first.number
+
+    def _not_accepted(self, number: int, state: DeliveryState) -> PendingBatch | None:
         if isinstance(state, Rejected):
             error = state.error or Error("amqp:not-allowed", "no reason given")
-            self._stats.rejected += transfer.events
-            self._progress_at_s = self._loop.time()
-            self._finish(transfer, refusal_of(error))
-            return
-        certainly_not_stored = isinstance(state, Released) or (
-            isinstance(state, Modified) and not state.delivery_failed
-        )
-        if certainly_not_stored:
-            self._stats.released += transfer.events
-        else:  # modified with delivery-failed, or anything unheard of
-            self._stats.resent += transfer.events
-        self._again.append((number, transfer))
-        self._trouble.set()
-
-    def on_credit(self) -> None:
-        self.pump()
+            if self._identity is None:
+                batch = self._window.settled(number)
+                if batch is not None:
+                    self._refused(batch, refusal_of(error))
+                return batch
+            batch = self._window.came_back(number, error)
+        else:
+            batch = self._window.came_back(number)
+            if batch is not None:
+                modified = isinstance(state, Modified) and not state.delivery_failed
+                if isinstance(state, Released) or modified:  # certainly not stored
+                    self._stats.released += batch.events
+                else:  # modified with delivery-failed, or anything unheard of
+                    self._stats.resent += batch.events
+        if batch is not None:
+            self._to_decide()
+        return batch
 
     def on_closed(self, error: HoldfastError) -> None:
-        self._closed_by = error
-        self._trouble.set()
+        self._link, self._closed_by = None, error
+        if isinstance(error, FATAL) and self._identity is not None:
+            self._fails_for_good(error)
+        self._to_decide()
         self._quiet.set()
 
-    _closed_by: HoldfastError | None = None
+    def _to_decide(self) -> None:
+        if self.state is SenderState.OPEN:
+            self.state = SenderState.QUIESCING
+        self._trouble.set()
 
-    # ---------------------------------------------------------------- the life of a partition sender
+    # ---------------------------------------------------------------- the life of a sender
 
     async def _run(self) -> None:
-        while True:
+        while self._failed_by is None:
             try:
                 await self._live()
             except Exception as error:  # noqa: BLE001  or whoever waits for what is here would wait for ever
-                if self._sender is not None:
-                    self._sender.abandon()
-                    self._sender = None
-                self._requeue()
-                self._fail_all(InternalError.of(error))
+                defect = InternalError.of(error)
+                self._abandon_link(defect)
+                self._fail_all(defect)
 
     async def _live(self) -> None:
         backoff = Backoff()
-        hint: HoldfastError | None = None
-        while True:
-            if not self._waiting and self._sender is None:
-                self._work.clear()
-                await self._work.wait()
-            try:
-                if self._sender is None:
-                    self._sender = await self._attach(hint)
-            except HoldfastError as error:
-                self._fail_all(error)
-                hint = None
-                continue
+        while self._failed_by is None:
             accepted_before = self._stats.accepted
-            self.pump()
+            if self._link is None and not await self._attached():
+                continue
             await self._until_trouble()
             if self._defect is not None:
                 defect, self._defect = self._defect, None
                 raise defect
-            hint = await self._take_back()
-            if isinstance(hint, LogDeletedError) and self._waiting:
-                self._fail_all(hint)
-            if self._loop.time() >= self._deadline_s and self._waiting:
+            await self._until_quiet()
+            self._take_back()
+            if self._failed_by is not None:
+                self._abandon_link(self._failed_by)
+                self._fail_all(self._failed_by)
+                return
+            if isinstance(self._closed_by, LogDeletedError) and self._outstanding:
+                self._fail_all(self._closed_by)
+            if self._loop.time() >= self._deadline_s and self._outstanding:
                 self._fail_all(TimeoutExpiredError(f"none was confirmed for {self._delivery_timeout_s:g} s"))
             if self._stats.accepted != accepted_before:
                 backoff.reset()
             await backoff.wait()
+            self._is_open()
+
+    async def _attached(self) -> bool:
+        """Wait for work, and attach. False: that was refused, and all were told."""
+        while not self._outstanding:
+            self.state = SenderState.IDLE
+            self._work.clear()
+            await self._work.wait()
+        self.state = SenderState.ATTACHING
+        try:
+            link = await self._attach()
+        except HoldfastError as error:
+            self._fail_all(error)
+            return False
+        if self._closed_by is None:  # the node may have ended it in the same breath
+            self._link = link
+        self._is_open()
+        return True
+
+    def _is_open(self) -> None:
+        """Go on sending, if nothing has happened to the link meanwhile."""
+        if self._link is not None and self._window.is_open:
+            self._trouble.clear()
+            self.state = SenderState.OPEN
+            self._go_on()
 
     @property
     def _deadline_s(self) -> float:
-        """When what is outstanding is given up."""
+        """The time at which what is outstanding is given up."""
         return self._progress_at_s + self._delivery_timeout_s
 
-    async def _attach(self, hint: HoldfastError | None) -> Sender:
-        self._trouble.clear()
-        self._defect = self._closed_by = None
-        sender = await self._network.attach_sender(
-            self._address, self.partition, self, deadline_s=self._deadline_s, hint=hint, codec=self._codec
-        )
+    async def _attach(self) -> Sender:
+        identity, hint, self._closed_by = self._identity, self._closed_by, None
+        try:
+            link = await self._network.attach_sender(
+                self._log,
+                self.partition,
+                self,
+                deadline_s=self._deadline_s,
+                hint=hint,
+                identity=None if identity is None else identity.link_properties(),
+                codec=self._codec,
+            )
+        except LinkRefusedError as error:
+            raise self._of_refused_attach(error) from error
+        if identity is not None:
+            try:
+                identity.adopt(link.properties, self.what, is_publishing=self._first_number() is not None)
+            except HoldfastError:
+                link.abandon()
+                raise
         self._stats.attached += 1
-        return sender
+        asked, self._asked = self._asked, []
+        for one in asked:
+            if not one.done():
+                one.set_result(None)
+        return link
+
+    def _of_refused_attach(self, error: LinkRefusedError) -> LinkRefusedError:
+        """Name the refusal: a producer that was open before, or claims unknown numbers, must begin anew."""
+        identity = self._identity
+        if identity is None or isinstance(error, (*FATAL, NotFoundError)):
+            return error
+        if identity.known or error.condition == NOT_ALLOWED:
+            return ProducerStateError(f"the node does not let us go on: {error}", condition=error.condition)
+        return error
 
     async def _until_trouble(self) -> None:
-        """Return when the link failed, asked for a repeat, or made no progress with events on it for too long."""
-        patience_s = self._delivery_timeout_s * STALL_SHARE
+        """Return when the link ended, when an answer has to be decided on, or when there was no progress with events
+        on it for too long."""
         since_s = self._loop.time()  # a fresh link gets its time, however long its predecessor was stuck
         while not self._trouble.is_set():
+            patience_s = self._delivery_timeout_s * STALL_SHARE
             idle_s = self._loop.time() - max(since_s, self._progress_at_s)
             if self._outstanding and idle_s >= patience_s:
+                self._abandon_link(TimeoutExpiredError(f"{self.what}: the link made no progress"))
                 return
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(patience_s - idle_s if self._outstanding else patience_s):
                     await self._trouble.wait()
 
-    async def _take_back(self) -> HoldfastError | None:
-        """Put everything unconfirmed back in front of the queue, in the order it was first sent.
+    async def _until_quiet(self) -> None:
+        """Wait until it is decided what is to be sent again."""
+        if self._link is None or not self._window.unanswered or self._failed_by is not None:
+            return
+        self._quiet.clear()
+        try:
+            async with asyncio.timeout(QUIESCE_BOUND_S):
+                await self._quiet.wait()
+        except TimeoutError:
+            self._abandon_link(TimeoutExpiredError(f"{self.what}: the link made no progress"))
 
-        Returns why the link ended, if the node said so: it may hold a redirect.
-        """
-        stalled = not self._trouble.is_set()
-        if self._under_way and self._closed_by is None and not stalled:
-            self._quiet.clear()
-            try:
-                async with asyncio.timeout(QUIESCE_BOUND_S):
-                    await self._quiet.wait()
-            except TimeoutError:
-                stalled = True
-        closed_by, sender = self._closed_by, self._sender
-        if closed_by is not None or stalled:
-            self._sender = None
-            if sender is not None and stalled:
-                sender.abandon()
-                closed_by = closed_by or TimeoutExpiredError("the link made no progress")
-        self._stats.resent += self._under_way.events
-        self._requeue()
-        if self._sender is not None:
-            self._trouble.clear()
-        return closed_by
+    def _abandon_link(self, why: HoldfastError) -> None:
+        link, self._link = self._link, None
+        if link is not None:
+            link.abandon()
+            self._closed_by = why
+        self._to_decide()
 
-    def _requeue(self) -> None:
-        unconfirmed = runs_of([*self._under_way.take_back(), *self._again])
-        self._waiting.extendleft(reversed(unconfirmed))
-        self._again.clear()
+    # ---------------------------------------------------------------- deciding
+
+    def _take_back(self) -> None:
+        """Let all that is not settled wait again, in its old order."""
+        self._stats.resent += self._sent_events
+        self._sent_events = 0
+        found = self._window.take_back()
+        self.queue.put_back([batch for batch, _ in found])
+        refusal = found[0][1] if found else None
+        if refusal is not None and self._identity is not None:
+            self._decide(found[0][0], refusal, self._identity)
+
+    def _decide(self, batch: PendingBatch, error: Error, identity: ProducerIdentity) -> None:
+        """The first batch that is not accepted was refused; what came behind it was refused for its sake."""
+        message = f"{self.what}: event {batch.number} refused: {error}"
+        kind = ProducerStateError if error.condition == NOT_ALLOWED else FATAL_TO_PRODUCERS.get(error.condition)
+        if kind is not None:
+            self._fails_for_good(kind(message, condition=error.condition))
+            return
+        self.queue.leaves()
+        self._number_anew(identity)
+        self._refused(batch, RejectedError(message, condition=error.condition))
+
+    def _number_anew(self, identity: ProducerIdentity) -> None:
+        """Take the numbers off what was sent; the next ones are those behind what was accepted."""
+        identity.go_back()
+        for batch in self.queue:
+            batch.number = None
+
+    def _refused(self, batch: PendingBatch, error: HoldfastError) -> None:
+        self._stats.rejected += batch.events
+        self._progress_at_s = self._loop.time()
+        self._finish([batch], error)
+
+    def _give_up(self, batch: PendingBatch) -> None:
+        """Give up a batch that nobody waits for, with what was sent behind it, and so depends on its number."""
+        self._abandon_link(TimeoutExpiredError(f"{self.what}: a publication was given up"))
+        self._quiet.set()
+        self._take_back()
+        if self._failed_by is not None:
+            self._fail_all(self._failed_by)
+        if batch.is_settled or self._identity is None:
+            return
+        numbered = [one for one in self.queue if one.number is not None]
+        behind = numbered[numbered.index(batch) :]
+        self._identity.next = batch.number or 0
+        self.queue.withdraw(behind.__contains__)
+        self._fail(behind, TimeoutExpiredError("the publication was cancelled, and its outcome is not known"))
+
+    def _fails_for_good(self, error: HoldfastError) -> None:
+        self._failed_by = self._failed_by or error
+        self.state = SenderState.FAILED
 
     def _fail_all(self, error: HoldfastError) -> None:
         """Tell the owner of every event that is here; they are not tried any more."""
-        where = f"partition {self.partition}" if self.partition is not None else "the log"
-        failed = transfer_of(self._waiting)
-        self._waiting.clear()
-        self._stats.failed += failed.events
-        if failed.events and not isinstance(error, ClosedError):
-            self._network.log_lines.given_up(failed.events, f"{self._address}, {where}", error)
-        text = f"{failed.events} events for {where} were not confirmed"
-        told: HoldfastError = UndeliveredError.of(text, failed.events, error)
-        if isinstance(error, LogDeletedError):  # whatever was stored is gone, or in another cluster
-            told = error
-        self._finish(failed, told)
+        self._take_back()
+        batches = self.queue.withdraw_released()
+        if self._identity is not None:
+            self._number_anew(self._identity)
+            if isinstance(error, FATAL):
+                self._fails_for_good(error)
+        asked, self._asked = self._asked, []
+        for one in asked:
+            if not one.done():
+                one.set_exception(error)
+        self._fail(batches, error)
         self._progress_at_s = self._loop.time()
 
-    def _finish(self, transfer: Transfer, error: HoldfastError) -> None:
-        for run in transfer.runs:
-            run.settle(error)
-        self._settled(self.partition, transfer.events, transfer.size, False)
+    def _fail(self, batches: list[PendingBatch], error: HoldfastError) -> None:
+        events = sum(batch.events for batch in batches)
+        self._stats.failed += events
+        if events and not isinstance(error, ClosedError):
+            self._network.log_lines.given_up(events, self.what, error)
+        buffered = [batch for batch in batches if not batch.stands_alone]
+        count = sum(batch.events for batch in buffered)
+        told = error
+        if not isinstance(error, LogDeletedError if self._identity is None else FATAL):  # those say it themselves
+            text = f"{count} events for partition {self.partition} were not confirmed"
+            told = UndeliveredError.of(text, count, error)
+        self._finish(buffered, told)
+        for batch in [batch for batch in batches if batch.stands_alone]:
+            told = error
+            if error.retriable:
+                text = f"{batch.events} events for {self.what} were not confirmed"
+                told = UndeliveredError.of(text, batch.events, error, advice=ADVICE_TO_PUBLISH_AGAIN)
+            self._finish([batch], told)
+
+    def _finish(self, batches: Iterable[PendingBatch], error: HoldfastError) -> None:
+        events = size = 0
+        for batch in batches:
+            events, size = events + batch.events, size + batch.size
+            batch.settle(error)
+        if events:
+            self._settled(self.partition, events, size, False)
+
+
+def _offset_in(state: DeliveryState) -> int | None:
+    """The offset of a batch that has this outcome; None: it is another one, or the node does not tell.
+
+    AMQP's `accepted` has no room for it: a link lists our outcome among those of its source, and may be answered with
+    it. A peer that does not know it answers in plain AMQP."""
+    if not isinstance(state, OtherState) or state.code != protocol.STORED_CODE:
+        return None
+    match state.fields:
+        case (int(base_offset), int(count), str()) if base_offset >= 0 and count >= 1:
+            return base_offset
+    return None
 
 
 def refusal_of(error: Error) -> HoldfastError:
-    """What the program is told of an event that the node rejected."""
+    """The error that the program is told for events that the node rejected."""
     text = f"event refused: {error}"
     if error.condition == RESOURCE_DELETED:
         return LogDeletedError(text, condition=error.condition)

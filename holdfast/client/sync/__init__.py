@@ -20,7 +20,6 @@ from holdfast.client.produce.event_batch import EventBatch
 from holdfast.client.start_position import Start
 from holdfast.client.sync.clients import (
     AdminClient,
-    ChunkDelivery,
     ConsumerClient,
     Delivery,
     GroupMember,
@@ -31,6 +30,6 @@ from holdfast.client.sync.clients import (
 )
 
 __all__ = [
-    "AdminClient", "ChunkDelivery", "ConsumerClient", "Delivery", "Event", "EventBatch", "GroupMember",
+    "AdminClient", "ConsumerClient", "Delivery", "Event", "EventBatch", "GroupMember",
     "ProducerClient", "RangeClient", "Start", "Transaction", "TransactionGroup",
 ]  # fmt: skip

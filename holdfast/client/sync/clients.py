@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+from typing import Any, Concatenate, ParamSpec, cast
 
 import holdfast.client as aio
 from holdfast.client.consume.handed_out import HandedOut
 from holdfast.client.errors import OwnershipLostError, TimeoutExpiredError
 from holdfast.client.events import ReceivedEvent
-from holdfast.client.produce.chunks.delivery import DeliveryResult, Outcome
+from holdfast.client.produce.delivery import DeliveryResult
 from holdfast.client.sync.twin import (
     Attribute,
     Block,
@@ -26,21 +26,21 @@ from holdfast.client.sync.twin import (
 )
 from holdfast.client.transact.control_link import LastTransaction
 
-D = TypeVar("D", bound=Outcome)
 P = ParamSpec("P")
 
 
-class _Outcome(Twin[D]):
+class Delivery(Twin[aio.Delivery]):
     """The outcome of events that were sent; a thread can wait for it."""
 
-    count: Attribute[int] = reading(Outcome.count)
-    failed: Attribute[int] = reading(Outcome.failed)
-    is_done: Attribute[bool] = reading(Outcome.is_done)
-    error: Attribute[aio.HoldfastError | None] = reading(Outcome.error)
-    partition: Attribute[str | None] = reading(Outcome.partition)
-    offset: Attribute[int | None] = reading(Outcome.offset)
-    offset_text: Attribute[str | None] = reading(Outcome.offset_text)
-    sequence_number: Attribute[int | None] = reading(Outcome.sequence_number)
+    count: Attribute[int] = reading(aio.Delivery.count)
+    failed: Attribute[int] = reading(aio.Delivery.failed)
+    is_done: Attribute[bool] = reading(aio.Delivery.is_done)
+    event: Attribute[aio.Event | None] = reading(aio.Delivery.event)
+    error: Attribute[aio.HoldfastError | None] = reading(aio.Delivery.error)
+    partition: Attribute[str | None] = reading(aio.Delivery.partition)
+    offset: Attribute[int | None] = reading(aio.Delivery.offset)
+    offset_text: Attribute[str | None] = reading(aio.Delivery.offset_text)
+    sequence_number: Attribute[int | None] = reading(aio.Delivery.sequence_number)
 
     def result(self, timeout_s: float | None = None) -> DeliveryResult:
         """Wait for the outcome. Raises if some event was not stored, or may not be."""
@@ -57,16 +57,6 @@ class _Outcome(Twin[D]):
             raise TimeoutExpiredError(f"{what} not confirmed within {timeout_s:g} s") from None
 
 
-class Delivery(_Outcome[aio.Delivery]):
-    """The outcome of one event."""
-
-    event: Attribute[aio.Event | None] = reading(aio.Delivery.event)
-
-
-class ChunkDelivery(_Outcome[aio.ChunkDelivery]):
-    """The outcome of the events of one call."""
-
-
 class Transaction(Block[aio.Transaction]):
     """See `holdfast.client.Transaction`."""
 
@@ -75,7 +65,7 @@ class Transaction(Block[aio.Transaction]):
     producer_id: Attribute[int | None] = reading(aio.Transaction.producer_id)
     epoch: Attribute[int | None] = reading(aio.Transaction.epoch)
     send = giving(Delivery, blocking(aio.Transaction.send))
-    send_many = giving(ChunkDelivery, blocking(aio.Transaction.send_many))
+    send_many = giving(Delivery, blocking(aio.Transaction.send_many))
     send_batch = blocking(aio.Transaction.send_batch)
     commit = blocking(aio.Transaction.commit)
     abort = blocking(aio.Transaction.abort)
@@ -115,7 +105,7 @@ class GroupMember(Block[aio.GroupMember]):
     epoch: Attribute[int | None] = reading(aio.GroupMember.epoch)
     prepared: Attribute[str | None] = reading(aio.GroupMember.prepared)
     send = giving(Delivery, blocking(aio.GroupMember.send))
-    send_many = giving(ChunkDelivery, blocking(aio.GroupMember.send_many))
+    send_many = giving(Delivery, blocking(aio.GroupMember.send_many))
     send_batch = blocking(aio.GroupMember.send_batch)
     prepare = blocking(aio.GroupMember.prepare)
     abort = blocking(aio.GroupMember.abort)
@@ -137,7 +127,7 @@ class ProducerClient(SyncClient[aio.ProducerClient]):
     outstanding: Attribute[int] = reading(aio.ProducerClient.outstanding)
     send = giving(Delivery, blocking(aio.ProducerClient.send))
     send_nowait = giving(Delivery, blocking(aio.ProducerClient.send_nowait))
-    send_many = giving(ChunkDelivery, blocking(aio.ProducerClient.send_many))
+    send_many = giving(Delivery, blocking(aio.ProducerClient.send_many))
     send_and_confirm = blocking(aio.ProducerClient.send_and_confirm)
     flush = blocking(aio.ProducerClient.flush)
     create_batch = blocking(aio.ProducerClient.create_batch)
@@ -148,12 +138,12 @@ class ProducerClient(SyncClient[aio.ProducerClient]):
     last_transaction: Attribute[LastTransaction | None] = reading(aio.ProducerClient.last_transaction)
 
     @property
-    def on_confirmed(self) -> Callable[[str | None, int], None] | None:
+    def on_confirmed(self) -> Callable[[str, int], None] | None:
         """See `holdfast.client.ProducerClient`."""
         return self._inner.on_confirmed
 
     @on_confirmed.setter
-    def on_confirmed(self, callback: Callable[[str | None, int], None] | None) -> None:
+    def on_confirmed(self, callback: Callable[[str, int], None] | None) -> None:
         self._inner.on_confirmed = callback
 
 

@@ -32,8 +32,7 @@ from holdfast.client.errors import (
 )
 from holdfast.client.events import Event
 from holdfast.client.options import ProducerOptions
-from holdfast.client.produce.chunks.delivery import ChunkDelivery, DeliveryResult
-from holdfast.client.produce.chunks.single_events import Delivery
+from holdfast.client.produce.delivery import Delivery, DeliveryResult
 from holdfast.client.produce.event_batch import EventBatch
 from holdfast.client.transact.control_link import CoordinatorWish, NotSent, Unanswered
 from holdfast.client.transact.transaction import ProducerSide, Transaction
@@ -232,7 +231,7 @@ class GroupMember:
 
     async def send_many(
         self, events: Sequence[Event | bytes | str], *, key: str | None = None, partition: str | None = None
-    ) -> ChunkDelivery:
+    ) -> Delivery:
         """Buffer events, as `Transaction.send_many` does."""
         with self._transactor.asked():
             return await self._transaction.send_many(events, key=key, partition=partition)

@@ -40,7 +40,7 @@ class Home:
         self._looked_at_s = -inf
         self._looking: asyncio.Task[None] | None = None
 
-    def wrote(self, partitions: Collection[str | None], at: Address) -> None:
+    def wrote(self, partitions: Collection[str], at: Address) -> None:
         """Note that a transaction was committed through the node at this address."""
         partition = next(iter(partitions)) if len(partitions) == 1 else None
         self._in_a_row = self._in_a_row + 1 if partition == self._partition else 1

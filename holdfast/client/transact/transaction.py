@@ -45,14 +45,12 @@ from holdfast.client.errors import (
 from holdfast.client.events import Event, as_event, encode_event
 from holdfast.client.options import ProducerOptions
 from holdfast.client.produce.accumulator import EVENT_OVERHEAD_BYTES
-from holdfast.client.produce.chunks.chunk import Chunk, Run
-from holdfast.client.produce.chunks.delivery import ChunkDelivery, DeliveryResult
-from holdfast.client.produce.chunks.pieces import Pieces, check_many
-from holdfast.client.produce.chunks.single_events import Delivery
+from holdfast.client.produce.delivery import Delivery, DeliveryResult, PendingBatch
 from holdfast.client.produce.event_batch import EventBatch, contents_of, place_of
+from holdfast.client.produce.pieces import Piece, Pieces, check_many
 from holdfast.client.transact.control_link import ROLLED_BACK
 from holdfast.client.transact.positions import CommittablePosition, OffsetsConsumer, note_all
-from holdfast.client.transact.transactional_sender import TransactionalSender, told_already
+from holdfast.client.transact.transactional_sender import TransactionalSender
 from holdfast.client.transact.transactor import Transactor, TransactorSession, pair_of
 
 ATTACH_BOUND_S = 15.0
@@ -89,8 +87,8 @@ _NEXT: dict[TransactionPhase, frozenset[TransactionPhase]] = {
 class ProducerSide:
     """The part of a producer that its transactions need."""
 
-    place: Callable[[str | None, str | None], str | None]  # key, partition -> the partition to send to
-    turn_passes: Callable[[], None]  # the next event without a partition goes to another one
+    place: Callable[[str | None, str | None], str]  # of a key and a partition: where it goes
+    turn_passes: Callable[[], None]  # the next event without a place goes to another partition than the last one
     begins: Callable[[Transaction], Awaitable[None]]  # raises InvalidOperationError while another one is open
     over: Callable[[Transaction], None]
 
@@ -114,7 +112,7 @@ class Transaction:
         self._unanswered = self._unanswered_bytes = self._this_turn = 0
         self._changed = asyncio.Event()
         self._positions: list[CommittablePosition] = []
-        self._places: set[str | None] = set()  # partitions of its events
+        self._places: set[str] = set()  # that its events went to
         self._beginning = asyncio.Lock()
         self.ending: asyncio.Future[None] | None = None  # goes on even if its caller is cancelled
 
@@ -191,34 +189,30 @@ class Transaction:
         `commit` waits for all deliveries."""
         whole = as_event(event, key, properties)
         place = self._producer.place(whole.key, partition)
-        content = message = encode_event(whole.body, whole.key, whole.properties)
+        message = encode_event(whole.body, whole.key, whole.properties)
         sender = await self._ready_sender(place)
         sender.check_size(len(message))
-        body = whole.key is None and not whole.properties and not sender.takes_messages
-        if body:
-            content = whole.body
-        self._counts(place, 1, len(content))
-        delivery = sender.put_one(content, self, body=body)
+        body = whole.key is None and not whole.properties
+        record = whole.body if body else message
+        self._counts(place, 1, len(record))
+        [delivery] = sender.put((record,), self, bodies=body)
         await self._others_turn(1)
         return delivery
 
     async def send_many(
         self, events: Sequence[Event | bytes | str], *, key: str | None = None, partition: str | None = None
-    ) -> ChunkDelivery:
-        """Buffer events in order, as `send` of each does, but at a fraction of the cost; wait for room if necessary.
-
-        Without `key` and `partition`, events with keys go to the partitions of their keys, and the others to one
-        partition. `commit` waits for all events. Await the `ChunkDelivery` to know that they have arrived, or why
-        not."""
+    ) -> Delivery:
+        """Buffer these events, waiting for room if need be: what `send` of each does, in the same order, at a fraction
+        of its cost. They go to one partition, but for events with keys of their own, where none is named. `commit`
+        waits for all of them; await what is returned to hear that they have arrived, or why not."""
         check_many(events)
         self._check_usable("sent under")
-        pieces = Pieces(events, key, partition, self._producer.place, told_already)
+        pieces = Pieces(events, key, partition, self._producer.place)
         if key is None and partition is None and pieces.routes:
             self._producer.turn_passes()
         for place in pieces.routes:
             (await self._ready_sender(place)).check_size(pieces.least_size)
-        await self._put_all(pieces, pieces.delivery)
-        return pieces.delivery
+        return Delivery.of(await self._put_all(pieces), pieces.routes[0] if pieces.routes else "")
 
     async def send_batch(
         self,
@@ -241,35 +235,30 @@ class Transaction:
             if isinstance(batch, EventBatch):
                 batch.unlock()
 
-    async def _send_all(self, contents: list[bytes], place: str | None) -> DeliveryResult:
+    async def _send_all(self, contents: list[bytes], place: str) -> DeliveryResult:
         if not contents:
             return DeliveryResult(place, None, None, 0)
-        delivery = ChunkDelivery(len(contents), told_already)
         (await self._ready_sender(place)).check_size(max(map(len, contents)))
         parts = (contents[start : start + YIELD_EVENTS] for start in range(0, len(contents), YIELD_EVENTS))
-        chunks = (Chunk.of_messages(part, delivery, leads=not at) for at, part in enumerate(parts))
-        await self._put_all(([(place, chunk)] for chunk in chunks), delivery)
-        return await delivery
+        return await Delivery.of(await self._put_all([Piece(place, part, False, ())] for part in parts), place)
 
-    async def _put_all(self, pieces: Iterable[Sequence[tuple[str | None, Chunk]]], delivery: ChunkDelivery) -> None:
+    async def _put_all(self, pieces: Iterable[Sequence[Piece[str]]]) -> list[Delivery]:
         """Buffer the events of one call. If some cannot be sent, the transaction rolls back, so none counts."""
-        begun = False
+        parts: list[Delivery] = []
         try:
-            for piece in pieces:
-                for place, chunk in piece:
-                    sender = await self._ready_sender(place)
-                    sender.check_size(chunk.largest)
-                    if chunk.leads:
-                        delivery.goes_to(place)
-                    run = chunk.whole()
-                    self._counts(place, run.events, run.size)
-                    sender.put(run, self)
-                    begun = True
-                    await self._others_turn(run.events)
+            for those in pieces:
+                for piece in those:
+                    sender = await self._ready_sender(piece.route)
+                    sizes = list(map(len, piece.records))
+                    sender.check_size(max(sizes))
+                    self._counts(piece.route, len(sizes), sum(sizes))
+                    parts += sender.put(piece.records, self, bodies=piece.bodies)
+                    await self._others_turn(len(sizes))
         except BaseException:
-            if begun:
+            if parts:
                 self.fail(TransactionRolledBackError("only a part of the events of one call was sent under it"))
             raise
+        return parts
 
     async def _others_turn(self, events: int) -> None:
         self._this_turn += events
@@ -277,7 +266,7 @@ class Transaction:
             self._this_turn = 0
             await asyncio.sleep(0)
 
-    async def _ready_sender(self, place: str | None) -> TransactionalSender:
+    async def _ready_sender(self, place: str) -> TransactionalSender:
         """Wait for room, then return the sender of a partition."""
         self._check_usable("sent under")
         await self._room()
@@ -288,7 +277,7 @@ class Transaction:
         self._check_usable("sent under")
         return sender
 
-    def _counts(self, place: str | None, events: int, size: int) -> None:
+    def _counts(self, place: str, events: int, size: int) -> None:
         """Count events that are about to be sent."""
         self._touched = True
         self._places.add(place)
@@ -322,7 +311,7 @@ class Transaction:
                 self._session, self.txn_id = await self._transactor.declare()
             return self._session
 
-    async def _sender(self, place: str | None) -> TransactionalSender:
+    async def _sender(self, place: str) -> TransactionalSender:
         """Attach a link to the partition; retry, on a new connection only while nothing was sent and can be lost."""
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + self._options.delivery_timeout_s
@@ -363,30 +352,30 @@ class Transaction:
 
     # ---------------------------------------------------------------- from the links
 
-    def answered(self, run: Run, state: DeliveryState) -> None:
+    def answered(self, batch: PendingBatch, state: DeliveryState) -> None:
         outcome = state.outcome if isinstance(state, Transactional) else state
         if isinstance(outcome, Accepted) or (isinstance(outcome, OtherState) and outcome.code == protocol.STORED_CODE):
-            self._settle(run, None)
+            self._settle(batch, None)
             return
         error = outcome.error if isinstance(outcome, Rejected) else None
         condition = "" if error is None else error.condition
         text = f"an event was not taken: {error if error is not None else type(outcome).__name__}"
-        self._settle(run, RejectedError(text, condition=condition))
+        self._settle(batch, RejectedError(text, condition=condition))
         again = condition in ROLLED_BACK or condition in RETRIABLE_CONDITIONS or not isinstance(outcome, Rejected)
         advice = None if again else "correct the event; the same one would be refused again"
         if condition == NO_ROOM:
             advice = NO_ROOM_ADVICE
         self.fail(TransactionRolledBackError(text, condition=condition, retriable=again, advice=advice))
 
-    def lost(self, runs: list[Run], why: HoldfastError) -> None:
-        for run in runs:
-            self._settle(run, why)
+    def lost(self, batches: list[PendingBatch], why: HoldfastError) -> None:
+        for batch in batches:
+            self._settle(batch, why)
         self.fail(why)
 
-    def _settle(self, run: Run, error: HoldfastError | None) -> None:
-        self._unanswered -= run.events
-        self._unanswered_bytes -= run.size + run.events * EVENT_OVERHEAD_BYTES
-        run.settle(error)
+    def _settle(self, batch: PendingBatch, error: HoldfastError | None) -> None:
+        self._unanswered -= batch.events
+        self._unanswered_bytes -= batch.size + batch.events * EVENT_OVERHEAD_BYTES
+        batch.settle(error)
         self._changed.set()
 
     def fail(self, why: HoldfastError) -> None:

@@ -57,7 +57,7 @@ class TransactorSession:
         self.control = control
         self.connection = control.connection
         self._network, self._address, self._options = which, address, options
-        self._senders: dict[str | None, TransactionalSender] = {}
+        self._senders: dict[str, TransactionalSender] = {}
         self._attaching = asyncio.Lock()
 
     @property
@@ -65,12 +65,12 @@ class TransactorSession:
         """Reason why no transaction can go on here; None while one can."""
         return self.control.ended
 
-    def sender(self, partition: str | None) -> TransactionalSender | None:
+    def sender(self, partition: str) -> TransactionalSender | None:
         """Return the open sender of a partition, if there is one."""
         found = self._senders.get(partition)
         return found if found is not None and found.ended is None else None
 
-    async def attached(self, partition: str | None, bound_s: float) -> TransactionalSender:
+    async def attached(self, partition: str, bound_s: float) -> TransactionalSender:
         """Return the sender of a partition; attach its link if necessary. Raises the errors of the attach."""
         async with self._attaching:
             found = self.sender(partition)
@@ -173,8 +173,8 @@ class Transactor:
         await self.drop()
         await self._network.close()
 
-    def wrote(self, session: TransactorSession, partitions: Collection[str | None]) -> None:
-        """Note that a transaction with events in these partitions was committed; None: the node chose the partition."""
+    def wrote(self, session: TransactorSession, partitions: Collection[str]) -> None:
+        """Note that a transaction with events in these partitions was committed."""
         self._home.wrote(partitions, session.connection.address)
 
     async def _move(self) -> None:

@@ -18,9 +18,6 @@ from holdfast.records.transfer import SECTION_BYTES, transfer_of
 BATCH_BYTES = 256 * 1024
 """Size of one batch, about. More would only wait longer for the first one's outcome."""
 
-BATCH_EVENTS = protocol.MOST_EVENTS_UNANSWERED // 2
-"""Two batches at least can be under way at a time."""
-
 OVERHEAD_BYTES = SECTION_BYTES + HEAD_BYTES
 """Around all events of a batch together."""
 

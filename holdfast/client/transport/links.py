@@ -17,7 +17,7 @@ from holdfast.amqp.links.receiver_link import ReceiverLink
 from holdfast.amqp.links.sender_link import SenderLink
 from holdfast.client.errors import HoldfastError
 from holdfast.client.transport.address import Address
-from holdfast.client.transport.batch_transfers import BATCH_EVENTS, BatchTransfers
+from holdfast.client.transport.batch_transfers import BatchTransfers
 from holdfast.records.codec import Codec
 from holdfast.records.record_batch import VERSION, RecordBatch
 
@@ -98,8 +98,6 @@ class Sender(ClientLink):
     link: SenderLink
     codec = Codec.NONE
     """Codec of the batches that it sends."""
-    batch_events = BATCH_EVENTS
-    """Events in one batch at most."""
     _batches: BatchTransfers | None = None
 
     @property
@@ -110,10 +108,6 @@ class Sender(ClientLink):
     def send_batches(self, codec: Codec) -> None:
         """Send nothing but record batches from now on: the node has agreed to that in its answer to the attach."""
         self._batches, self.codec = BatchTransfers(self.link), codec
-
-    @property
-    def sends_batches(self) -> bool:
-        return self._batches is not None
 
     @property
     def batch_bytes(self) -> int:
@@ -128,7 +122,7 @@ class Sender(ClientLink):
 
     @property
     def credit(self) -> int:
-        """Number of messages that may be sent now: in one batch, where it `sends_batches`."""
+        """Number of messages that may be sent now: in one batch, where it sends batches."""
         if not self.link.is_open or self._connection.congested:
             return 0
         return self.link.credit if self._batches is None else self._batches.credit

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from pyspark.sql.datasource import WriterCommitMessage
 
 from holdfast.client import EventBatch, GroupMember, ProducerClient
-from holdfast.client.produce.event_batch import MAX_BATCH_EVENTS
+from holdfast.client.produce.event_batch import MAX_BATCH_BYTES, MAX_BATCH_EVENTS
 from holdfast.client.transact.group_member import GroupNames
 from holdfast.spark.errors import one_sentence
 from holdfast.spark.sink.columns import Router
@@ -90,16 +90,26 @@ class _Sending:
         await asyncio.gather(*(self._send_to(way, partition, contents) for partition, contents in split))
 
     async def _send_to(self, way: _Way, partition: str, contents: list[bytes]) -> None:
-        most = MAX_BATCH_EVENTS if self.numbered else len(contents)
-        for start in range(0, len(contents), most):
-            await way.send_batch(
-                EventBatch.of_encoded(partition, contents[start : start + most], numbered=self.numbered)
-            )
+        for part in _batches(contents) if self.numbered else [contents]:
+            await way.send_batch(EventBatch.of_encoded(partition, part, numbered=self.numbered))
 
     def finish(self) -> None:
         under_way, self._under_way = self._under_way, None
         if under_way is not None:
             under_way.result()
+
+
+def _batches(contents: list[bytes]) -> Iterator[list[bytes]]:
+    """Cut so that each can be published as a whole; the same each time, for the same events."""
+    batch: list[bytes] = []
+    size = 0
+    for content in contents:
+        if batch and (len(batch) == MAX_BATCH_EVENTS or size + len(content) > MAX_BATCH_BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(content)
+        size += len(content)
+    yield batch
 
 
 def write_exactly_once(options: SinkOptions, attempt: Attempt, rows: Iterator[pa.RecordBatch]) -> PartWritten:

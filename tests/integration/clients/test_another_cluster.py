@@ -22,7 +22,6 @@ from holdfast.client import (
     LogDeletedError,
     OwnershipLostError,
     ProducerClient,
-    ProducerOptions,
     RangeClient,
     Start,
     TransactionOutcomeUnknownError,
@@ -109,7 +108,6 @@ async def test_no_client_goes_on_in_another_cluster(replaceable: Replaceable) ->
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
         plain = await enter(ProducerClient(servers, log))
-        routed = await enter(ProducerClient(servers, log, ProducerOptions(route_by="node")))
         numbered = await enter(ProducerClient(servers, log, idempotent=True))
         named = await enter(ProducerClient(servers, log, transactional_id="t"))
         nameless = await enter(ProducerClient(servers, log))
@@ -134,7 +132,7 @@ async def test_no_client_goes_on_in_another_cluster(replaceable: Replaceable) ->
             async for _ in ranges.read(log, "0", 0, OLD):
                 pass
 
-        for producer in (plain, routed, numbered):
+        for producer in (plain, numbered):
             await send(producer)
         for producer in (named, nameless):
             await in_transaction(producer)
@@ -155,7 +153,7 @@ async def test_no_client_goes_on_in_another_cluster(replaceable: Replaceable) ->
         await asyncio.to_thread(replaceable.fill, "new", NEW)
         assert await asyncio.to_thread(replaceable.cluster_id) != first
 
-        for name, producer in {"plain": plain, "routed": routed, "numbered": numbered}.items():
+        for name, producer in {"plain": plain, "numbered": numbered}.items():
             await told(name, lambda producer=producer: send(producer))
         for name, producer in {"named": named, "nameless": nameless}.items():
             await told(name, lambda producer=producer: in_transaction(producer))

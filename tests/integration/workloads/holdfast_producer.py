@@ -11,7 +11,7 @@ from typing import Any
 
 from holdfast.client.errors import HoldfastError, UndeliveredError
 from holdfast.client.options import ProducerOptions
-from holdfast.client.produce.chunks.delivery import ChunkDelivery, Done
+from holdfast.client.produce.delivery import Delivery, Done
 from holdfast.client.producer import ProducerClient
 from tests.integration.workloads.producing import PER_SECOND, Producing
 
@@ -154,7 +154,7 @@ class ChunkProducer(HoldfastProducer):
         self._confirming.add(task)
         task.add_done_callback(self._confirming.discard)
 
-    async def _confirmed(self, chunk: ChunkDelivery, numbers: range, sent_s: float) -> None:
+    async def _confirmed(self, chunk: Delivery, numbers: range, sent_s: float) -> None:
         try:
             result = await chunk
         except HoldfastError as error:

@@ -199,7 +199,6 @@ def _groups(at: tuple[str, ...], producer: ProducerClient) -> None:
         ("--idempotent", "--partition", "0", "--owner-level", "32768"),
         ("--idempotent", "--partition", "0", "--starting-sequence", str(2**31)),
         ("--idempotent", "--partition", "0", "--producer-group", "-1"),
-        ("--idempotent", "--partition", "0", "--route-by", "node"),
     ],
 )
 def test_wrong_use_of_idempotence_is_refused_before_any_server_is_asked(wrong: tuple[str, ...]) -> None:

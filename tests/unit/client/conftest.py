@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from holdfast.client.transport.links import Sender
+from holdfast.client.produce import batch_queue
 from tests.unit.client.support.real_cluster import Nodes
 from tests.unit.client.support.tiny_node import TinyLog, TinyNode
 from tests.unit.listener.support.cluster import Cluster
@@ -14,7 +14,7 @@ from tests.unit.listener.support.cluster import Cluster
 @pytest.fixture
 def one_event_in_each_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a mishap of a tiny node meets one event, and its neighbours go on."""
-    monkeypatch.setattr(Sender, "batch_events", 1)
+    monkeypatch.setattr(batch_queue, "MOST_EVENTS", 1)
 
 
 @pytest.fixture

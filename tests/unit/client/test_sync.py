@@ -24,7 +24,7 @@ from holdfast.client import (
     TimeoutExpiredError,
     sync,
 )
-from holdfast.client.produce.chunks.delivery import Outcome
+from holdfast.client.produce.delivery import Delivery
 from holdfast.client.sync.twin import SyncClient, Twin
 from tests.unit.client.support.tiny_node import REJECTED, TinyNode
 
@@ -41,8 +41,7 @@ TWINS = [name for name in sync.__all__ if issubclass(getattr(sync, name), Twin)]
 NOT_FOR_PROGRAMS = {
     "ConsumerClient": {"deliver", "drop", "fail", "reader_finished", "handed_out"},
     "Transaction": {"answered", "lost", "fail"},
-    "Delivery": {"claimed"},
-    "ChunkDelivery": {"claimed", "goes_to", "settle", "without"},
+    "Delivery": {"of"},
 }
 """Names that other parts of the client call."""
 
@@ -66,7 +65,7 @@ def test_a_twin_has_all_public_names(name: str) -> None:
 @pytest.mark.parametrize("name", TWINS)
 def test_each_name_of_a_twin_is_described_and_called_as_the_asyncio_one(name: str) -> None:
     original, twin = getattr(asynchronous, name), getattr(sync, name)
-    names = public(twin) - SET_BY_INSTANCES - ({"result"} if issubclass(original, Outcome) else set())
+    names = public(twin) - SET_BY_INSTANCES - ({"result"} if original is Delivery else set())
     for member in names | ({"__init__"} if issubclass(twin, SyncClient) else set()):
         one, other = getattr(original, member), getattr(twin, member)
         assert isinstance(other, property) == isinstance(one, property), member

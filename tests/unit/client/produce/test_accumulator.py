@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
@@ -17,10 +17,10 @@ from holdfast.client.produce.accumulator import (
     ROOM_BYTES,
     YIELD_BYTES,
     YIELD_EVENTS,
-    YIELD_EVENTS_OF_ROUTE,
+    YIELD_EVENTS_OF_PARTITION,
     Accumulator,
 )
-from holdfast.client.produce.chunks.chunk import Chunk, Run
+from holdfast.client.produce.batch_queue import BatchQueue
 from holdfast.client.produce.partition_sender import ProducerStats
 from holdfast.client.transport.network import Network
 
@@ -28,32 +28,24 @@ BODY = bytes(100)
 RECKONED = len(BODY) + EVENT_OVERHEAD_BYTES
 
 
-class KeepingRoute:
+class KeepingSender:
     """Where events go: it keeps them, and the test says what is confirmed."""
 
     def __init__(self, partition: str) -> None:
-        self.partition = partition
-        self.got: list[Run] = []
-
-    def put(self, runs: Iterable[Run]) -> None:
-        self.got += runs
+        self.queue = BatchQueue(partition, 10**6, lambda _: None)
+        self.sent = 0
 
     def pump(self) -> None:
-        pass
-
-
-class Nobody:
-    def settle(self, part: object) -> None:
-        pass
+        self.queue.release()
+        self.sent += sum(batch.events for batch in self.queue.withdraw_released())
 
 
 def opened(**options: Any) -> Accumulator:
     return Accumulator(cast(Network, None), "log", ProducerOptions(**options), ProducerStats())
 
 
-def take(one: Accumulator, route: KeepingRoute, events: int, body: bytes = BODY) -> None:
-    chunk = Chunk.of_bodies([body] * events, None, Nobody(), leads=True, numbered=False)
-    one.take(cast(Any, route), chunk.whole())
+def take(one: Accumulator, sender: KeepingSender, events: int, body: bytes = BODY) -> None:
+    one.take(cast(Any, sender), [body] * events, (), bodies=True)
 
 
 async def confirm(one: Accumulator, events: int) -> None:
@@ -62,9 +54,9 @@ async def confirm(one: Accumulator, events: int) -> None:
 
 
 async def test_who_waits_for_the_latency_is_woken_when_there_is_room_for_a_piece_not_for_one_event() -> None:
-    one, route = opened(), KeepingRoute("0")
+    one, sender = opened(), KeepingSender("0")
     one._latency.limit = 4 * ROOM_BYTES
-    take(one, route, 4 * ROOM_BYTES // RECKONED + 1)
+    take(one, sender, 4 * ROOM_BYTES // RECKONED + 1)
     waiting = asyncio.ensure_future(one.wait_for_room())
     await confirm(one, ROOM_BYTES // RECKONED // 2)
     assert not waiting.done(), "what can be sent now is no good piece"
@@ -74,10 +66,10 @@ async def test_who_waits_for_the_latency_is_woken_when_there_is_room_for_a_piece
 
 
 async def test_of_a_small_bound_half_must_be_free() -> None:
-    one, route = opened(), KeepingRoute("0")
+    one, sender = opened(), KeepingSender("0")
     one._latency.limit = ROOM_BYTES
     events = ROOM_BYTES // RECKONED + 1
-    take(one, route, events)
+    take(one, sender, events)
     waiting = asyncio.ensure_future(one.wait_for_room())
     await confirm(one, events // 2 - 2)
     assert not waiting.done()
@@ -86,8 +78,8 @@ async def test_of_a_small_bound_half_must_be_free() -> None:
 
 
 async def test_at_the_hard_bounds_half_of_all_must_be_free() -> None:
-    one, route = opened(max_buffered_events=1000, latency_target_s=None), KeepingRoute("0")
-    take(one, route, 1000)
+    one, sender = opened(max_buffered_events=1000, latency_target_s=None), KeepingSender("0")
+    take(one, sender, 1000)
     waiting = asyncio.ensure_future(one.wait_for_room())
     await confirm(one, 499)
     assert not waiting.done()
@@ -96,27 +88,27 @@ async def test_at_the_hard_bounds_half_of_all_must_be_free() -> None:
 
 
 @pytest.mark.parametrize(
-    ("routes", "most_events"),
-    [(1, YIELD_EVENTS_OF_ROUTE), (2, 2 * YIELD_EVENTS_OF_ROUTE), (4, YIELD_EVENTS), (16, YIELD_EVENTS)],
+    ("partitions", "most_events"),
+    [(1, YIELD_EVENTS_OF_PARTITION), (2, 2 * YIELD_EVENTS_OF_PARTITION), (4, YIELD_EVENTS), (16, YIELD_EVENTS)],
 )
-async def test_a_turn_is_over_when_there_is_a_good_piece_for_each_route(routes: int, most_events: int) -> None:
+async def test_a_turn_is_over_when_there_is_a_good_piece_for_each_partition(partitions: int, most_events: int) -> None:
     one = opened()
-    there = [KeepingRoute(str(number)) for number in range(routes)]
+    there = [KeepingSender(str(number)) for number in range(partitions)]
     taken = 0
     while not one.turn_is_over:
-        take(one, there[taken // 16 % routes], 16)
+        take(one, there[taken // 16 % partitions], 16)
         taken += 16
     assert taken - 16 < most_events <= taken
     await asyncio.sleep(0)
-    assert [sum(run.events for run in route.got) > 0 for route in there] == [True] * routes
+    assert [sender.sent > 0 for sender in there] == [True] * partitions
     assert not one.turn_is_over
 
 
 async def test_a_turn_is_over_after_so_many_bytes_however_few_the_events() -> None:
-    one, route = opened(), KeepingRoute("0")
-    take(one, route, 2, bytes(YIELD_BYTES // 3))
+    one, sender = opened(), KeepingSender("0")
+    take(one, sender, 2, bytes(YIELD_BYTES // 3))
     assert not one.turn_is_over
-    take(one, route, 1, bytes(YIELD_BYTES // 2))
+    take(one, sender, 1, bytes(YIELD_BYTES // 2))
     assert one.turn_is_over
 
 
@@ -130,7 +122,7 @@ def test_who_gives_way_goes_on_behind_those_who_learn_of_an_outcome_that_has_com
         ours, theirs = socket.socketpair()
         loop, outcome = asyncio.get_running_loop(), asyncio.Event()
 
-        class Telling(KeepingRoute):
+        class Telling(KeepingSender):
             def pump(self) -> None:
                 did.append("went out")
 
@@ -144,7 +136,7 @@ def test_who_gives_way_goes_on_behind_those_who_learn_of_an_outcome_that_has_com
             await asyncio.sleep(0)
             one = opened()
             loop.call_soon(did.append, "others")
-            take(one, Telling("0"), YIELD_EVENTS_OF_ROUTE)
+            take(one, Telling("0"), YIELD_EVENTS_OF_PARTITION)
             theirs.send(b"an answer")
             await one.give_way()
             did.append("went on")
@@ -158,8 +150,8 @@ def test_who_gives_way_goes_on_behind_those_who_learn_of_an_outcome_that_has_com
 
 async def test_who_waits_for_room_goes_on_behind_those_who_learn_of_outcomes_that_came_together() -> None:
     did: list[str] = []
-    one, route = opened(max_buffered_events=1000, latency_target_s=None), KeepingRoute("0")
-    take(one, route, 1000)
+    one, sender = opened(max_buffered_events=1000, latency_target_s=None), KeepingSender("0")
+    take(one, sender, 1000)
     outcomes = [asyncio.Event() for _ in range(3)]
 
     async def send() -> None:
@@ -181,9 +173,9 @@ async def test_who_waits_for_room_goes_on_behind_those_who_learn_of_outcomes_tha
 
 
 async def test_what_was_taken_in_goes_out_before_its_sender_waits_for_room() -> None:
-    one, route = opened(max_buffered_events=100, latency_target_s=None), KeepingRoute("0")
-    take(one, route, 100)
+    one, sender = opened(max_buffered_events=100, latency_target_s=None), KeepingSender("0")
+    take(one, sender, 100)
     waiting = one.wait_for_room()
     waiting.send(None)
-    assert sum(run.events for run in route.got) == 100
+    assert sender.sent == 100
     waiting.close()

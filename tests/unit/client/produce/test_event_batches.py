@@ -25,7 +25,8 @@ from holdfast.client import (
     RejectedError,
     UndeliveredError,
 )
-from holdfast.client.produce.chunks.delivery import Outcome
+from holdfast.client.produce import batch_queue
+from holdfast.client.produce.delivery import Delivery
 from tests.unit.client.support.patience import impatient
 from tests.unit.client.support.tiny_node import REJECTED, TinyNode
 
@@ -218,7 +219,7 @@ async def test_flush_raises_what_failed_after_its_wait_was_cancelled(node: TinyN
 async def test_a_failure_that_was_known_when_its_wait_was_cancelled_is_not_lost(node: TinyNode, count: int) -> None:
     node.answer = lambda payload: REJECTED
     async with ProducerClient(node.address, "trades") as producer:
-        delivery: Outcome = await (
+        delivery: Delivery = await (
             producer.send(b"x", partition="0") if count == 1 else producer.send_many([b"x"] * count, partition="0")
         )
         waiting = asyncio.ensure_future(_until(delivery))
@@ -287,7 +288,8 @@ async def test_an_on_confirmed_that_fails_stops_nothing(
 # ------------------------------------------------------------------------------------------------ the buffer
 
 
-async def test_events_linger_for_company(node: TinyNode) -> None:
+async def test_events_linger_for_company(node: TinyNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch_queue, "MOST_EVENTS", 100)
     pieces: list[int] = []
     node.after_transfers = lambda connection, partition, count: pieces.append(count) or False  # type: ignore[func-returns-value]
     options = ProducerOptions(linger_s=0.05)

@@ -26,10 +26,9 @@ from holdfast.client import (
     UndeliveredError,
     UnreachableError,
 )
-from holdfast.client.produce.chunks.chunk import Run
-from holdfast.client.produce.idempotent.partition_publisher import PartitionPublisher
-from holdfast.client.produce.partition_sender import PartitionSender
-from holdfast.client.produce.transfers import UnderWay
+from holdfast.client.produce.delivery import PendingBatch
+from holdfast.client.produce.partition_sender import SLOTS, PartitionSender
+from holdfast.client.transport.links import Sender
 from tests.unit.client.support.idempotent import idempotent
 from tests.unit.client.support.patience import impatient
 from tests.unit.client.support.tiny_node import (
@@ -38,6 +37,7 @@ from tests.unit.client.support.tiny_node import (
     TinyLog,
     TinyNode,
 )
+from tests.unit.listener.support.peer import eventually
 
 KEYS = [f"key-{number}" for number in range(12)]
 
@@ -217,6 +217,27 @@ async def test_a_partition_without_a_leader_ends_in_an_error(node: TinyNode) -> 
     assert node.log.bodies("2") == [b"event"]
 
 
+async def test_no_more_than_eight_batches_of_a_partition_are_unanswered(node: TinyNode) -> None:
+    held: list[object] = []
+
+    def hold(connection: object, partition: str, count: int) -> bool:
+        held.extend([connection] * count)
+        return len(held) <= SLOTS
+
+    node.after_transfers = hold
+    async with ProducerClient(node.address, "trades") as producer:
+        sent = [b"%d" % number for number in range(3 * SLOTS)]
+        for body in sent:
+            await producer.send(body, partition="0")
+        await eventually(lambda: len(held) >= SLOTS)
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert len(held) == SLOTS
+        held[0].abort()  # type: ignore[attr-defined]
+        await producer.flush()
+    assert node.log.bodies("0") == sent
+
+
 async def test_memory_is_bounded_when_the_node_is_slow(node: TinyNode) -> None:
     node.credit = 0
     producer = ProducerClient(node.address, "trades", ProducerOptions(max_buffered_events=10))
@@ -363,14 +384,6 @@ async def test_without_redirects_the_entry_node_is_asked_for_none(pair: tuple[Ti
     assert not second.attaches
 
 
-async def test_routing_left_to_the_node_uses_one_link(node: TinyNode) -> None:
-    async with ProducerClient(node.address, "trades", ProducerOptions(route_by="node")) as producer:
-        for key in KEYS:
-            await producer.send(b"event", key=key)
-        await producer.flush()
-    assert [partition for role, _, partition in node.attaches if role == "receiver"] == [None]
-
-
 async def test_events_without_a_key_spread_over_the_partitions(node: TinyNode) -> None:
     async with ProducerClient(node.address, "trades") as producer:
         for _ in range(1024):
@@ -379,17 +392,14 @@ async def test_events_without_a_key_spread_over_the_partitions(node: TinyNode) -
     assert [len(stored) for stored in node.log.partitions.values()] == [256] * 4
 
 
+@pytest.mark.parametrize("idempotently", [False, True], ids=["plain", "idempotent"])
 @pytest.mark.parametrize(
-    ("idempotently", "where", "name"),
+    ("where", "name"),
     [
-        (False, PartitionSender, "_until_trouble"),
-        (False, PartitionSender, "_attach"),
-        (True, PartitionPublisher, "_until_decided"),
-        (True, PartitionPublisher, "_open"),
-        (False, UnderWay, "send"),
-        (True, UnderWay, "send"),
-        (False, Run, "weight"),
-        (True, Run, "weight"),
+        (PartitionSender, "_until_trouble"),
+        (PartitionSender, "_attach"),
+        (Sender, "send_batch"),
+        (PendingBatch, "seal"),
     ],
 )
 async def test_a_defect_of_the_client_is_told_to_those_who_wait_and_the_next_events_go_on(
@@ -401,11 +411,12 @@ async def test_a_defect_of_the_client_is_told_to_those_who_wait_and_the_next_eve
     async def misspelt_later(*_: object) -> None:
         misspelt()
 
+    sends = where is not PartitionSender
     producer = idempotent(node) if idempotently else ProducerClient(node.address, "trades")
     async with asyncio.timeout(100), producer:
-        node.credit = 100 if where in (UnderWay, Run) else 0
+        node.credit = 100 if sends else 0
         with monkeypatch.context() as patch:
-            patch.setattr(where, name, misspelt if where in (UnderWay, Run) else misspelt_later)
+            patch.setattr(where, name, misspelt if sends else misspelt_later)
             deliveries = [await producer.send(b"one", partition="0") for _ in range(3)]
             for delivery in deliveries:
                 with pytest.raises(UndeliveredError, match="a defect of this client") as told:
@@ -438,7 +449,6 @@ async def test_a_closed_producer_tells_everybody(node: TinyNode) -> None:
     ("options", "message"),
     [
         ({"window": 0}, "window"),
-        ({"route_by": "magic"}, "route_by"),
         ({"delivery_timeout_s": -1}, "delivery_timeout_s"),
     ],
 )

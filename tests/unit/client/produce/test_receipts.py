@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from holdfast.client import (
@@ -51,18 +49,6 @@ async def test_events_stand_where_their_results_say(nodes: Nodes, idempotent: bo
     assert stored[published.partition, published.offset] == b"batch 0"
     assert stored[listed.partition, listed.offset] == b"first of a list"
     assert (published.count, listed.count) == (700, 2)
-
-
-async def test_where_the_node_chooses_the_result_says_what_it_chose(nodes: Nodes) -> None:
-    log = await nodes.log(3)
-    options = ProducerOptions(route_by="node")
-    async with ProducerClient(nodes.servers, log, options) as producer:
-        deliveries = [await producer.send(f"{n}", key=f"key {n % 20}" if n % 2 else None) for n in range(500)]
-        results = await asyncio.gather(*deliveries)
-    stored = await read(nodes, log)
-    assert {result.partition for result in results} == {"0", "1", "2"}
-    for n, result in enumerate(results):
-        assert stored[result.partition, result.offset] == str(n).encode()
 
 
 async def test_a_batch_that_was_published_before_is_found_where_it_stood(nodes: Nodes) -> None:

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from holdfast.client import ConfigurationError, ProducerClient, ProducerOptions, UndeliveredError, UnsupportedError
+from holdfast.client.produce.batch_queue import MOST_EVENTS
+from holdfast.client.produce.partition_sender import SLOTS
 from holdfast.client.transport.batch_transfers import (
     BATCH_BYTES,
-    BATCH_EVENTS,
     EVENT_BYTES,
     OVERHEAD_BYTES,
     BatchTransfers,
@@ -71,8 +72,8 @@ def test_no_more_is_unanswered_than_is_recognised_when_it_comes_again() -> None:
     assert one.credit == MOST_EVENTS_UNANSWERED, "it was answered before"
 
 
-def test_two_batches_may_be_under_way() -> None:
-    assert BATCH_EVENTS * 2 <= MOST_EVENTS_UNANSWERED
+def test_full_batches_may_fill_all_slots() -> None:
+    assert MOST_EVENTS * SLOTS <= MOST_EVENTS_UNANSWERED
 
 
 def test_a_batch_is_no_larger_than_the_node_takes_nor_than_is_good() -> None:

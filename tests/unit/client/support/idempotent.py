@@ -13,6 +13,7 @@ from holdfast.client import (
     ProducerClient,
     ProducerOptions,
 )
+from holdfast.client.produce.partition_sender import SenderState
 from tests.unit.client.support.tiny_node import UNKNOWN, TinyNode
 from tests.unit.listener.support.peer import eventually
 
@@ -40,8 +41,8 @@ async def last(producer: ProducerClient, partition: str = "0") -> int | None:
 
 async def link_gone(producer: ProducerClient, partition: str = "0") -> None:
     """Until the client has noticed that the node ended the link."""
-    line = producer._accumulator.routes.line_for(partition)
-    await eventually(lambda: line._publisher._sender is None)
+    sender = producer._accumulator.partitions.sender_for(None, partition)
+    await eventually(lambda: sender.state in (SenderState.IDLE, SenderState.FAILED))
 
 
 def drop_connection_once() -> Callable[..., bool]:

@@ -21,7 +21,7 @@ from holdfast.client import (
     TransactionRolledBackError,
     sync,
 )
-from holdfast.client.produce.chunks.pieces import PIECE_EVENTS
+from holdfast.client.produce.pieces import PIECE_EVENTS
 from tests.unit.client.support.real_cluster import Nodes
 from tests.unit.client.support.transacting import bodies
 from tests.unit.listener.support.peer import eventually
@@ -78,14 +78,6 @@ async def test_more_than_the_buffer_holds(nodes: Nodes) -> None:
         for start in range(0, len(events), 500):
             await tx.send_many(events[start : start + 500], partition="0")
     assert await bodies(nodes, log) == events
-
-
-async def test_the_nodes_choose_the_partition(nodes: Nodes) -> None:
-    log = await nodes.log(2)
-    async with producer(nodes, log, route_by="node") as one, one.transaction() as tx:
-        result = await (await tx.send_many(numbered(10)))
-        assert result.count == 10
-    assert sorted(await bodies(nodes, log)) == numbered(10)
 
 
 async def test_what_is_wrong_from_its_first_events_on_takes_nothing_in(nodes: Nodes) -> None:

@@ -23,8 +23,7 @@ from holdfast.client import (
     TransactionRolledBackError,
 )
 from holdfast.client.events import encode_event
-from holdfast.client.produce.chunks.chunk import Chunk, Run
-from holdfast.client.produce.chunks.delivery import ChunkDelivery
+from holdfast.client.produce.delivery import PendingBatch
 from holdfast.client.transact.transactional_sender import MOST_UNDER_WAY, TransactionalSender
 from holdfast.client.transport.connection import ClientConnection
 from holdfast.records.codec import Codec
@@ -214,43 +213,43 @@ class NothingSent:
     txn_id = b"t"
 
     def __init__(self) -> None:
-        self.losses: list[tuple[list[Run], HoldfastError]] = []
+        self.losses: list[tuple[list[bytes], HoldfastError]] = []
 
-    def answered(self, run: Run, state: DeliveryState) -> None:
+    def answered(self, batch: PendingBatch, state: DeliveryState) -> None:
         raise AssertionError("nothing was sent")
 
-    def lost(self, runs: list[Run], why: HoldfastError) -> None:
-        self.losses.append((runs, why))
+    def lost(self, batches: list[PendingBatch], why: HoldfastError) -> None:
+        messages = [message for batch in batches for message in batch.seal(Codec.NONE, numbered=False).messages()]
+        self.losses.append((messages, why))
 
 
 async def test_what_is_given_to_a_sender_that_has_ended_is_lost_at_once() -> None:
     sender, book, why = TransactionalSender("0", 10), NothingSent(), ConnectionLostError("the node is gone")
     sender.on_closed(why)
-    sender.put_one(b"body", book, body=True)
-    [([lost], told)] = book.losses
-    assert (lost.messages(), told) == ([encode_event(b"body")], why)
+    sender.put([b"body"], book, bodies=True)
+    assert book.losses == [([encode_event(b"body")], why)]
 
 
 async def test_what_is_still_gathered_never_goes_out_under_another_transaction() -> None:
     sender, book = TransactionalSender("0", 10), NothingSent()
     sender.link = Taking()  # type: ignore[assignment]
-    sender.put_one(b"body", book, body=True)
+    sender.put([b"body"], book, bodies=True)
     with pytest.raises(AssertionError, match="left something behind"):
-        sender.put_one(b"of another one", NothingSent(), body=True)
+        sender.put([b"of another one"], NothingSent(), bodies=True)
 
 
 @pytest.mark.parametrize("ends", ["link", "transaction"])
 async def test_single_events_that_are_still_gathered_are_lost_with_what_they_wait_for(ends: str) -> None:
     sender, book, why = TransactionalSender("0", 10), NothingSent(), ConnectionLostError("the node is gone")
     sender.link = Taking()  # type: ignore[assignment]
-    sender.put_one(b"body", book, body=True)
-    sender.put_one(encode_event(b"message", "key"), book, body=False)
+    sender.put([b"body"], book, bodies=True)
+    sender.put([encode_event(b"message", "key")], book, bodies=False)
     if ends == "link":
         sender.on_closed(why)
     else:
         sender.forget(book)
     [(lost, told)] = book.losses
-    assert [run.messages() for run in lost] == [[encode_event(b"body")], [encode_event(b"message", "key")]]
+    assert lost == [encode_event(b"body"), encode_event(b"message", "key")]
     assert isinstance(told, ConnectionLostError if ends == "link" else TransactionRolledBackError)
     await asyncio.sleep(0)
     assert sender.link.sent == []  # type: ignore[union-attr]
@@ -259,7 +258,7 @@ async def test_single_events_that_are_still_gathered_are_lost_with_what_they_wai
 class Taking:
     """A link that takes everything and answers nothing."""
 
-    sends_batches, credit, batch_events, batch_bytes, codec = True, 10**6, 10**6, 10**6, Codec.NONE
+    credit, batch_bytes, codec = 10**6, 10**6, Codec.NONE
 
     def __init__(self) -> None:
         self.sent: list[int] = []
@@ -272,8 +271,7 @@ class Taking:
 async def test_no_more_is_under_way_than_a_partition_recognises_again() -> None:
     sender, link = TransactionalSender("0", 10**6), Taking()
     sender.link = link  # type: ignore[assignment]
-    delivery = ChunkDelivery(5000, lambda _: None)
-    sender.put(Chunk.of_bodies([b"x"] * 5000, None, delivery, leads=True, numbered=False).whole(), NothingSent())
+    sender.put([b"x"] * 5000, NothingSent(), bodies=True)
     await asyncio.sleep(0)
     assert sum(link.sent) == MOST_UNDER_WAY
 

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from holdfast.amqp import Error
+from holdfast.amqp.links.delivery_states import ACCEPTED, RELEASED
+from holdfast.client import UndeliveredError
 from tests.unit.client.support.idempotent import (
     batch_of,
     drop_connection_once,
@@ -19,7 +21,7 @@ from tests.unit.listener.support.peer import eventually
 
 
 async def test_ip_16_cancelled_before_it_was_sent_it_was_never_published(node: TinyNode) -> None:
-    async with idempotent(node) as producer:
+    async with idempotent(node, owner_level=0) as producer:  # who has a name publishes one at a time
         await producer.send_batch([b"0"], partition="0")
         first, second = await batch_of(producer, b"1"), await batch_of(producer, b"2")
         publishing = asyncio.create_task(producer.send_batch(first))
@@ -61,7 +63,7 @@ async def test_ip_16_cancelled_under_way_it_is_published_if_the_node_says_so(nod
 async def test_ip_16_cancelled_under_way_and_never_answered_it_is_free_again(
     node: TinyNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.client.produce.idempotent.partition_queue.CANCEL_BOUND_S", 0.05)
+    monkeypatch.setattr("holdfast.client.produce.partition_sender.CANCEL_BOUND_S", 0.05)
     under_way = asyncio.Event()
 
     def swallow(connection: Any, partition: str, count: int) -> bool:
@@ -82,6 +84,40 @@ async def test_ip_16_cancelled_under_way_and_never_answered_it_is_free_again(
         node.after_transfers = None
         await producer.send_batch(batch)
         assert batch.starting_published_sequence_number == 1
+
+
+async def test_ip_16_what_was_sent_behind_a_publication_that_is_given_up_is_given_up_with_it(
+    node: TinyNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.client.produce.partition_sender.CANCEL_BOUND_S", 0.05)
+    swallowed = 0
+
+    def swallow(connection: Any, partition: str, count: int) -> bool:
+        nonlocal swallowed
+        swallowed += count
+        return True
+
+    async with idempotent(node) as producer:
+        node.after_transfers = swallow
+        before = await producer.send(b"before", partition="0")
+        batch = await batch_of(producer, b"cancelled")
+        publishing = asyncio.create_task(producer.send_batch(batch))
+        await eventually(lambda: swallowed == 2)
+        behind = await producer.send(b"behind", partition="0")
+        await eventually(lambda: swallowed == 3)
+        node.after_transfers = None
+        node.answer = lambda payload: RELEASED
+        publishing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await publishing
+        assert not batch.is_locked
+        with pytest.raises(UndeliveredError, match="its outcome is not known"):
+            await behind
+        node.answer = lambda payload: ACCEPTED
+        assert (await before).sequence_number == 1
+        await producer.send_batch(batch)
+        assert batch.starting_published_sequence_number == 2
+    assert node.log.bodies("0") == [b"before", b"cancelled"]
 
 
 async def test_ip_16_cancelled_twice_leaves_the_line_usable(node: TinyNode) -> None:

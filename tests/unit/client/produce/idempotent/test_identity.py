@@ -15,7 +15,6 @@ from holdfast.client import (
     PartitionPublishingOptions,
     PartitionPublishingProperties,
     ProducerClient,
-    ProducerOptions,
     ProducerStateError,
     UnsupportedError,
 )
@@ -90,8 +89,6 @@ async def test_ip_2_a_key_or_no_partition_is_refused_before_the_network(node: Ti
         with pytest.raises(NotFoundError):
             await producer.send(b"x", partition="17")
         assert len(node.attaches) == attaches
-    with pytest.raises(ConfigurationError, match="node cannot choose"):
-        ProducerClient(node.address, "trades", ProducerOptions(idempotent=True, route_by="node"))
 
 
 @pytest.mark.parametrize(

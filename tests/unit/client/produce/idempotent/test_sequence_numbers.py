@@ -10,7 +10,7 @@ import pytest
 from holdfast.amqp import decode_message
 from holdfast.amqp.links.delivery_states import ACCEPTED
 from holdfast.client import Event, InvalidOperationError, ProducerClient
-from holdfast.client.produce.idempotent.producer_identity import MAX_SEQUENCE
+from holdfast.client.produce.producer_identity import MAX_SEQUENCE
 from tests.unit.client.support.idempotent import (
     batch_of,
     drop_connection_once,
@@ -46,15 +46,47 @@ async def test_ip_3_partitions_have_numbers_of_their_own_and_publish_at_the_same
     assert node.log.numbers("1") == [1, 2, 3]
 
 
-async def test_ip_4_one_publish_at_a_time_and_the_others_wait_in_line(node: TinyNode) -> None:
+NAMED = pytest.mark.parametrize("own", [{}, {"owner_level": 0}], ids=["unnamed", "named"])
+
+
+@NAMED
+async def test_ip_4_one_publish_at_a_time_and_the_others_wait_in_line(node: TinyNode, own: dict[str, int]) -> None:
     seen: list[bytes] = []
     node.answer = lambda payload: (seen.append(decode_message(payload).body), ACCEPTED)[1]  # type: ignore[arg-type,func-returns-value]
-    async with idempotent(node) as producer:
+    async with idempotent(node, **own) as producer:
         names = [f"{name}".encode() for name in range(8)]
         batches = [[name + b":" + str(n).encode() for n in range(600)] for name in names]  # more than one credit
         await asyncio.gather(*(producer.send_batch(batch, partition="0") for batch in batches))
     assert seen == [body for batch in batches for body in batch], "batches came one after the other, in order"
     assert node.log.numbers("0") == list(range(1, 8 * 600 + 1))
+
+
+@NAMED
+async def test_ip_4_nothing_is_sent_beside_a_batch_of_who_has_a_name(node: TinyNode, own: dict[str, int]) -> None:
+    held: list[Any] = []
+
+    def hold(connection: Any, partition: str, count: int) -> bool:
+        held.extend([connection] * count)
+        return True
+
+    async with idempotent(node, **own) as producer:
+        await producer.send_batch([b"1"], partition="0")
+        node.after_transfers = hold
+        publishing = [asyncio.create_task(producer.send_batch([b"2"], partition="0"))]
+        await eventually(lambda: held)
+        single = await producer.send(b"3", partition="0")
+        publishing += [asyncio.create_task(producer.send_batch([body], partition="0")) for body in (b"4", b"5")]
+        if own:
+            for _ in range(50):
+                await asyncio.sleep(0)
+            assert len(held) == 1
+        else:
+            await eventually(lambda: len(held) == 4)
+        node.after_transfers = None
+        held[0].abort()
+        numbers = [result.sequence_number for result in await asyncio.gather(*publishing)]
+        assert (numbers, (await single).sequence_number) == ([2, 4, 5], 3)
+    assert node.log.bodies("0") == [b"1", b"2", b"3", b"4", b"5"]
 
 
 async def test_ip_4_the_buffer_and_batches_take_turns(node: TinyNode) -> None:

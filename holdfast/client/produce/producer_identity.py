@@ -1,4 +1,4 @@
-"""Who an idempotent producer is in a partition, and the numbers of its events.
+"""Identity of an idempotent producer in a partition, and the numbers of its events.
 
 The problem: an event that was sent again must be recognisable, also by a leader that never saw it, also when it comes
 from a program that was started anew. The rule never broken: the numbers of one producer group and owner level in a
@@ -27,7 +27,7 @@ MAX_OWNER_LEVEL = (1 << 15) - 1
 
 @dataclass(frozen=True)
 class PartitionPublishingOptions:
-    """What to override of a partition's state when an idempotent producer opens it. None: as the partition says."""
+    """Overrides of a partition's state when an idempotent producer opens it. None: as the partition says."""
 
     producer_group_id: int | None = None
     owner_level: int | None = None
@@ -73,10 +73,11 @@ class ProducerIdentity:
         self.group_id = options.producer_group_id
         self.owner_level = options.owner_level
         self.last = options.starting_sequence_number
+        self.next = 0  # of the event that is sent next
         self.known = False  # the node has answered once
 
     def link_properties(self) -> Mapping[str, Any]:
-        """For the attach. Null: to be filled in by the node."""
+        """Properties for the attach. Null: to be filled in by the node."""
         level, last = self.owner_level, self.last
         return {
             protocol.PRODUCER_ID: self.group_id,
@@ -84,8 +85,9 @@ class ProducerIdentity:
             protocol.PRODUCER_SEQUENCE: None if last is None else int32(last),
         }
 
-    def adopt(self, properties: Mapping[str, Any], what: str) -> None:
-        """Take over what the node answered."""
+    def adopt(self, properties: Mapping[str, Any], what: str, *, is_publishing: bool) -> None:
+        """Take over what the node answered. `is_publishing`: events that have numbers are not accepted yet, and the
+        next ones stand behind them."""
         names = (protocol.PRODUCER_ID, protocol.PRODUCER_EPOCH, protocol.PRODUCER_SEQUENCE)
         values = [properties.get(name) for name in names]
         if any(not isinstance(value, int) or isinstance(value, bool) for value in values):
@@ -99,19 +101,24 @@ class ProducerIdentity:
         self.group_id, self.owner_level = group_id, level
         self.last = None if last == -1 else last  # -1: nothing was published, 0 comes first
         self.known = True
+        if not is_publishing:
+            self.go_back()
 
-    @property
-    def next(self) -> int:
-        """The number of the event that is sent next."""
-        return 0 if self.last is None else following(self.last)
+    def take(self, events: int) -> int:
+        """The number of the first of so many events, which are sent now."""
+        first, self.next = self.next, following(self.next, events)
+        return first
 
-    def went_on_to(self, number: int) -> None:
-        """Everything before this number is published."""
-        if number != self.next:
-            self.last = following(number, -1)
+    def go_back(self) -> None:
+        """Take back the numbers that were given and not accepted."""
+        self.next = 0 if self.last is None else following(self.last)
+
+    def published_up_to(self, first_open: int | None) -> None:
+        """Everything before this number is published; None: everything that was numbered."""
+        self.last = following(self.next if first_open is None else first_open, -1)
 
     def numbering(self, first: int) -> Numbering:
-        """What a batch says of its events, of which the first has this number."""
+        """The numbers that a batch says, of which the first event has this one."""
         group_id, level = self.group_id, self.owner_level
         assert group_id is not None, "the link is open"
         assert level is not None, "the link is open"

@@ -10,19 +10,30 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
-from holdfast.client.errors import ConfigurationError
-from holdfast.client.events import Event, as_event, encode_event
-from holdfast.client.produce.chunks.chunk import Chunk
-from holdfast.client.produce.chunks.delivery import ChunkDelivery
-from holdfast.client.produce.idempotent.event_list import claim
+from holdfast.amqp.messages.data_section import MAX_HEAD_BYTES
+from holdfast.client.errors import ConfigurationError, InvalidOperationError
+from holdfast.client.events import Event, as_event, encode_event, key_section
+from holdfast.records.record_batch import with_heads
 
 PIECE_EVENTS = 1024
 PIECE_BYTES = 512 * 1024
 
+MAX_MESSAGE_BYTES = (1 << 32) - 1 - MAX_HEAD_BYTES
+"""Lengths are 32 bits wide wherever they are written."""
+
 R = TypeVar("R")
 """Where events go, to those who send them."""
+
+
+class Piece(NamedTuple, Generic[R]):
+    """Events that go to one place."""
+
+    route: R
+    records: Sequence[bytes]
+    bodies: bool
+    given: Sequence[Event | None]  # objects that learn their numbers, by place; or none at all
 
 
 def check_many(events: object) -> None:
@@ -33,6 +44,19 @@ def check_many(events: object) -> None:
         )
 
 
+def claim(events: Sequence[Event]) -> None:
+    """Note that they are published from now on; raises if one of them cannot be, and claims none then."""
+    for event in events:
+        if event.published_sequence_number is not None:
+            raise InvalidOperationError(f"an event was published before, with number {event.published_sequence_number}")
+        if event.being_published:
+            raise InvalidOperationError("an event is being published already")
+    if len(set(map(id, events))) < len(events):
+        raise InvalidOperationError("an event stands in the list twice")
+    for event in events:
+        event.being_published = True
+
+
 class Pieces(Generic[R]):
     def __init__(
         self,
@@ -40,12 +64,11 @@ class Pieces(Generic[R]):
         key: str | None,
         partition: str | None,
         route: Callable[[str | None, str | None], R],
-        failed: Callable[[ChunkDelivery], None],
         *,
         numbered: bool = False,
     ) -> None:
-        """`route`: where events of a key, or for a partition, go. `failed`: hears of a failure that nobody asked for.
-        `numbered`: an `Event` belongs to the publisher that takes it in, and learns its number."""
+        """`route`: where events of a key, or for a partition, go. `numbered`: an `Event` belongs to the producer that
+        takes it in, and learns its number."""
         self._events: list[Any] = list(events)  # the caller may change its own while this call waits
         self._key, self._numbered, self._route_for = key, numbered, route
         self._at = 0
@@ -55,7 +78,6 @@ class Pieces(Generic[R]):
         own_keys = not self._bare and key is None and partition is None and any(map(_key_of, events))
         self.routes: tuple[R, ...] = () if own_keys else (route(key, partition),)
         """Where all of them go. Empty: the call names no place, and each event goes where its own key says."""
-        self.delivery = ChunkDelivery(len(events), failed)
 
     @property
     def left(self) -> int:
@@ -66,32 +88,29 @@ class Pieces(Generic[R]):
         """The largest event has no fewer bytes than that; 0 where that is not known without looking at each."""
         return max(map(len, self._events), default=0) if self._bare else 0
 
-    def __iter__(self) -> Iterator[Sequence[tuple[R, Chunk]]]:
+    def __iter__(self) -> Iterator[Sequence[Piece[R]]]:
         while self.left:
             yield self.next()
 
-    def next(self) -> Sequence[tuple[R, Chunk]]:
+    def next(self) -> Sequence[Piece[R]]:
         """The next piece, by where it goes."""
         events = self._events
         if self.left > PIECE_EVENTS or self._at:
             events = events[self._at : self._at + PIECE_EVENTS]
-        count, chunks = self._bodies(events) if self._bare else self._any(events)
-        self._at += count
-        return chunks
+        return self._bodies(events) if self._bare else self._any(events)
 
-    def _bodies(self, events: Sequence[Any]) -> tuple[int, Sequence[tuple[R, Chunk]]]:
-        """No step is made for each of them, if they are bytes."""
+    def _bodies(self, events: Sequence[Any]) -> Sequence[Piece[R]]:
+        """Cut bodies. No step is made for each of them, if they are bytes."""
         bodies = [one.encode() if isinstance(one, str) else one for one in events] if self._texts else events
-        sizes = list(map(len, bodies))
-        count = _fitting(sizes)
-        if count < len(sizes):
-            bodies, sizes = bodies[:count], sizes[:count]
-        chunk = Chunk.of_bodies(
-            bodies, self._key, self.delivery, leads=not self._at, numbered=self._numbered, sizes=sizes
-        )
-        return count, [(self.routes[0], chunk)]
+        bodies = bodies[: _fitting(list(map(len, bodies)))]
+        records = bodies
+        if self._key is not None:
+            front = key_section(self._key)
+            records = [front + message for message in with_heads(bodies)]
+        self._at += len(bodies)
+        return [Piece(self.routes[0], records, self._key is None, ())]
 
-    def _any(self, events: Sequence[Event | bytes | str]) -> tuple[int, Sequence[tuple[R, Chunk]]]:
+    def _any(self, events: Sequence[Event | bytes | str]) -> Sequence[Piece[R]]:
         whole = [as_event(one, self._key, None) for one in events]
         whole = whole[: _fitting([len(one.body) for one in whole])]
         by_route: dict[R, tuple[list[bytes], list[Event | None]]] = {}
@@ -102,12 +121,8 @@ class Pieces(Generic[R]):
             if self._numbered:
                 given.append(event if isinstance(event, Event) else None)
         claim([event for _, given in by_route.values() for event in given if event is not None])
-        chunks: list[tuple[R, Chunk]] = []
-        for route, (messages, given) in by_route.items():
-            chunk = Chunk.of_messages(messages, self.delivery, leads=not (self._at or chunks), numbered=self._numbered)
-            chunk.given = given
-            chunks.append((route, chunk))
-        return len(whole), chunks
+        self._at += len(whole)
+        return [Piece(route, messages, False, given) for route, (messages, given) in by_route.items()]
 
 
 def _key_of(event: Event | bytes | str) -> object:
@@ -115,7 +130,7 @@ def _key_of(event: Event | bytes | str) -> object:
 
 
 def _fitting(sizes: list[int]) -> int:
-    """How many of these go into a piece."""
+    """Count those of these that go into a piece."""
     if sum(sizes) <= PIECE_BYTES:
         return len(sizes)
     return max(1, bisect_right(list(accumulate(sizes)), PIECE_BYTES))

@@ -1,0 +1,153 @@
+"""A queue of batches that wait to be sent to one partition; the last one may still be filled.
+
+Rules never broken:
+ - events stand in the order of the calls; a publication is a batch of its own, between what came before and behind it;
+ - a batch has no more events and bytes than are good for one transfer, unless a single event is larger;
+ - what came in this turn of the loop, or lingers, is not given out before it is released. A batch that was released and
+   still waits goes on being filled: so batches grow by themselves while a partition is busy.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
+
+from holdfast.client.events import Event
+from holdfast.client.produce.delivery import EVENT_COST, Delivery, Done, PendingBatch
+from holdfast.client.transport.batch_transfers import BATCH_BYTES, OVERHEAD_BYTES
+
+MOST_EVENTS = 2048
+"""In a batch: eight of them are what a link has unanswered."""
+
+MOST_BYTES = BATCH_BYTES - OVERHEAD_BYTES
+
+
+class BatchQueue:
+    def __init__(self, partition: str, most_events: int, unclaimed: Callable[[PendingBatch], None]) -> None:
+        """`unclaimed`: see `PendingBatch`."""
+        self.partition = partition
+        self._most_events, self._unclaimed = min(most_events, MOST_EVENTS), unclaimed
+        self._batches: deque[PendingBatch] = deque()
+        self._open: PendingBatch | None = None  # the last one, if it takes more
+        self._released = 0  # so many of the first ones
+
+    def __iter__(self) -> Iterator[PendingBatch]:
+        """Every batch, in order."""
+        return iter(self._batches)
+
+    # ---------------------------------------------------------------- in
+
+    def add(self, record: bytes, *, body: bool, done: Done | None = None, given: Event | None = None) -> Delivery:
+        """One event: its message, or its body."""
+        batch, place = self._add((record,), len(record), bodies=body)
+        if done is not None:
+            batch.tell(place, done)
+        if given is not None:
+            batch.learns(place, given)
+        return Delivery(batch, place, 1)
+
+    def extend(self, records: Sequence[bytes], *, bodies: bool, given: Sequence[Event | None] = ()) -> list[Delivery]:
+        """Events of one call, cut where a batch is full."""
+        parts: list[Delivery] = []
+        sizes = list(map(len, records))
+        at = 0
+        while at < len(records):
+            count = self._fitting(sizes[at:] if at else sizes)
+            those = records if count == len(records) else records[at : at + count]
+            batch, place = self._add(those, sum(sizes[at : at + count]), bodies=bodies)
+            for number, event in enumerate(given[at : at + count]):
+                if event is not None:
+                    batch.learns(place + number, event)
+            parts.append(Delivery(batch, place, count))
+            at += count
+        return parts
+
+    def _add(self, records: Sequence[bytes], size: int, *, bodies: bool) -> tuple[PendingBatch, int]:
+        batch = self._open
+        if (
+            batch is None
+            or batch.events + len(records) > self._most_events
+            or batch.weight + size + EVENT_COST * len(records) > MOST_BYTES
+        ):
+            batch = self._open = PendingBatch(self.partition, self._unclaimed)
+            self._batches.append(batch)
+        return batch, batch.extend(records, size, bodies=bodies)
+
+    def _fitting(self, sizes: Sequence[int]) -> int:
+        """Count those that go into the batch that is filled; at least one goes into the next, if that one is full."""
+        batch = self._open
+        events, room = self._most_events, MOST_BYTES
+        if batch is not None:
+            events, room = events - batch.events, room - batch.weight
+        count = min(events, len(sizes))
+        if count and sum(sizes[:count]) + EVENT_COST * count > room:
+            count = bisect_right(list(accumulate(size + EVENT_COST for size in sizes[:count])), room)
+        if count or batch is None:
+            return max(1, count)
+        self._open = None
+        return self._fitting(sizes)
+
+    def put(self, batch: PendingBatch) -> None:
+        """A publication."""
+        self._batches.append(batch)
+        self._open = None
+
+    # ---------------------------------------------------------------- out
+
+    def release(self) -> None:
+        """The turn is over."""
+        self._released = len(self._batches)
+
+    @property
+    def first(self) -> PendingBatch | None:
+        """The next one to be sent, if there is one that was released."""
+        return self._batches[0] if self._released else None
+
+    def leaves(self) -> PendingBatch:
+        """Take out the first one."""
+        batch = self._batches.popleft()
+        self._released -= 1
+        if batch is self._open:
+            self._open = None
+        return batch
+
+    def cut_first(self, most_bytes: int) -> None:
+        """The first one holds no more than that from now on, or one event."""
+        batch = self._batches[0]
+        assert batch.open is not None, "it was sealed"
+        ends = list(accumulate(len(piece) + EVENT_COST for piece in batch.open.pieces))
+        events = max(1, bisect_right(ends, most_bytes))
+        if events == batch.events:
+            return
+        rest = batch.cut(events)
+        self._batches.insert(1, rest)
+        self._released += 1
+        if batch is self._open:
+            self._open = rest
+
+    def put_back(self, batches: Sequence[PendingBatch]) -> None:
+        """Put these in front: they were sent before what is here."""
+        self._batches.extendleft(reversed(batches))
+        self._released += len(batches)
+
+    def withdraw(self, wanted: Callable[[PendingBatch], bool]) -> list[PendingBatch]:
+        """Take out all that are wanted."""
+        kept: deque[PendingBatch] = deque()
+        found: list[PendingBatch] = []
+        released = 0
+        for at, batch in enumerate(self._batches):
+            if wanted(batch):
+                found.append(batch)
+            else:
+                kept.append(batch)
+                released += at < self._released
+        self._batches, self._released = kept, released
+        if self._open in found:
+            self._open = None
+        return found
+
+    def withdraw_released(self) -> list[PendingBatch]:
+        """Take out all that were released."""
+        return [self.leaves() for _ in range(self._released)]

@@ -1,0 +1,353 @@
+"""A batch of the client, and what its owners hold meanwhile: asked for by awaiting, or told to a callback.
+
+Problem: a program that sends event by event asks seldom what became of one, and an object for each that is kept until
+its outcome is known costs more than to send it. So the outcome stands in the batch, and a `Delivery` only says which
+events of which batches it means.
+Rules never broken:
+ - a batch is settled exactly once, as confirmed or with the error: all of its events with it;
+ - who awaits one goes on in the turn of the event loop in which it is settled, before anybody who waits for room: each
+   has a future of its own, so that whoever is cancelled takes nothing from the others;
+ - a failure that no callback hears of, and nobody has asked for, is told to the producer, so that `flush` raises it;
+   also when who asked stopped waiting;
+ - callbacks are called in the order of sending; one that raises is the program's fault, and stops nothing.
+Rejected: to keep what `send` returns. A thousand kept objects for each batch are what the garbage collector walks
+through, again and again. And one future for all who wait, shielded: it takes a turn more, and meanwhile the program
+sends on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from time import monotonic
+from typing import Protocol
+
+from holdfast.amqp.messages.data_section import MAX_HEAD_BYTES
+from holdfast.amqp.messages.message import offset_text
+from holdfast.client.callbacks import FAULTS, report
+from holdfast.client.errors import HoldfastError
+from holdfast.client.events import Event
+from holdfast.client.produce.producer_identity import following
+from holdfast.client.transport.batch_transfers import EVENT_BYTES
+from holdfast.records.codec import Codec
+from holdfast.records.digests import digests_of, digests_of_messages
+from holdfast.records.record_batch import OpenBatch, RecordBatch
+
+Done = Callable[[HoldfastError | None], None]
+
+EVENT_COST = EVENT_BYTES + MAX_HEAD_BYTES
+"""Bytes of an event in a batch besides its record, at most."""
+
+
+class Publication(Protocol):
+    """An `EventBatch`, as it hears what became of it."""
+
+    def published(self, starting_number: int | None) -> None: ...
+    def unlock(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryResult:
+    """The place where events stand.
+
+    `offset` is that of the (first) event, as a consumer sees it; None: the node does not tell, as those that are not
+    Holdfast's. `sequence_number` is that of the (first) event, None without idempotence.
+    """
+
+    partition: str | None
+    offset: str | None
+    sequence_number: int | None
+    count: int
+
+
+class PendingBatch:
+    """Events that go to one partition together: first what is filled, then what is sealed and sent, then what became of
+    it. A batch that is not sent yet may be cut; then `rest` holds what stood behind the cut."""
+
+    __slots__ = (
+        "_asked", "_dones", "_given", "_told", "_unclaimed", "_waiters", "error", "events", "is_settled", "number",
+        "offset", "open", "partition", "publication", "rest", "sealed", "sent_s", "since_s", "size", "stands_alone",
+    )  # fmt: skip
+
+    def __init__(self, partition: str, unclaimed: Callable[[PendingBatch], None]) -> None:
+        """`unclaimed`: called with it when events of it fail with nobody to tell."""
+        self.partition = partition
+        self.events = self.size = 0
+        self.open: OpenBatch | None = OpenBatch()  # None: it was sealed
+        self.sealed: RecordBatch | None = None
+        self.rest: PendingBatch | None = None
+        self.stands_alone = False  # a call of its own publishes it: nothing else is put into it, and it is not cut
+        self.publication: Publication | None = None  # whose events these are, to be told with it
+        self.number: int | None = None  # of the first event, once it was sent by an idempotent producer
+        self.offset: int | None = None  # of the first event, when a node has told
+        self.since_s = monotonic()  # events are here since then, in the time of the event loop
+        self.sent_s = 0.0
+        self.is_settled = False
+        self.error: HoldfastError | None = None  # why it failed, once it has
+        self._unclaimed = unclaimed
+        self._dones: dict[int, Done] = {}  # by place
+        self._told: Sequence[int] = ()  # places whose callbacks have been called
+        self._given: dict[int, Event] = {}  # objects that learn their numbers, by place
+        self._asked: dict[int, int] = {}  # somebody hears of so many events from a place on
+        self._waiters: dict[asyncio.Future[None], None] = {}
+
+    # ---------------------------------------------------------------- while it is filled
+
+    def extend(self, records: Sequence[bytes], size: int, *, bodies: bool) -> int:
+        """Take encoded messages, or the bodies of messages that are nothing else. Returns the place of the first."""
+        assert self.open is not None, "it is sealed"
+        place = self.events
+        self.open.extend(records, bodies=bodies)
+        self.events += len(records)
+        self.size += size
+        return place
+
+    def tell(self, place: int, done: Done) -> None:
+        """Call this when the event is settled."""
+        self._dones[place] = done
+
+    def learns(self, place: int, event: Event) -> None:
+        """An idempotent producer was given this object."""
+        self._given[place] = event
+
+    @property
+    def weight(self) -> int:
+        """Bytes of the events in the batch that is sent, at most."""
+        return self.size + self.events * EVENT_COST
+
+    def seal(self, codec: Codec, *, numbered: bool) -> RecordBatch:
+        """The batch as it is sent, each time the same; nothing is added from now on."""
+        if self.sealed is None:
+            batch = self.open
+            assert batch is not None, "it is settled"
+            digests = b""
+            if numbered:
+                digests = digests_of(batch.pieces) if batch.are_bodies else digests_of_messages(batch.pieces)
+            self.sealed, self.open = batch.seal(codec, digests), None
+        return self.sealed
+
+    def cut(self, events: int) -> PendingBatch:
+        """Leave the first ones here; the others are in what is returned."""
+        batch = self.open
+        assert batch is not None, "it was sealed"
+        assert 0 < events < self.events, "a batch without events"
+        rest = self.rest = PendingBatch(self.partition, self._unclaimed)
+        rest.since_s = self.since_s
+        pieces, batch.pieces = batch.pieces, batch.pieces[:events]
+        batch.size = sum(map(len, batch.pieces))
+        size = min(batch.size, self.size)  # as it was given, which both together keep
+        rest.extend(pieces[events:], self.size - size, bodies=batch.are_bodies)
+        self.events, self.size = events, size
+        for here, there in ((self._dones, rest._dones), (self._given, rest._given)):
+            for place in [place for place in here if place >= events]:
+                there[place - events] = here.pop(place)  # type: ignore[assignment]
+        for place, count in list(self._asked.items()):
+            if place + count > events:
+                del self._asked[place]
+                if place < events:
+                    self._asked[place] = events - place
+                first = max(0, place - events)
+                rest._asked[first] = place + count - events - first
+        return rest
+
+    # ---------------------------------------------------------------- what became of it
+
+    def settle(self, error: HoldfastError | None) -> None:
+        """Say what became of it; the sender does, once."""
+        assert not self.is_settled, "a batch was settled twice"
+        self.is_settled, self.error = True, error
+        self.open = self.sealed = None  # who keeps a delivery keeps no events
+        if error is not None:
+            self.number = None
+        for place, event in self._given.items():
+            event.being_published = False
+            event.published_sequence_number = self.number_at(place)
+        if self.publication is not None:
+            if error is None:
+                self.publication.published(self.number)
+            else:
+                self.publication.unlock()
+            self.publication = None
+        for future in self._waiters:
+            if not future.done():  # else it was cancelled
+                future.set_result(None)
+        dones, self._dones = self._dones, {}  # what a callback holds is not held for the sake of the others
+        if dones:
+            self._told = tuple(dones)
+            for done in dones.values():
+                try:
+                    done(error)
+                except FAULTS as problem:
+                    report("of a delivery", problem)
+        if self.unheard:
+            self._unclaimed(self)
+
+    @property
+    def unheard(self) -> int:
+        """Events that failed, and of which nobody has heard."""
+        if self.error is None:
+            return 0
+        asked = self._asked
+        return self.events - sum(asked.values()) - sum(place not in asked for place in self._told)
+
+    def number_at(self, place: int) -> int | None:
+        return None if self.number is None else following(self.number, place)
+
+    def event_at(self, place: int) -> Event | None:
+        return self._given.get(place)
+
+    # ---------------------------------------------------------------- from those who ask
+
+    def is_asked(self, place: int) -> bool:
+        return place in self._asked
+
+    def ask(self, place: int, events: int) -> None:
+        """Somebody hears of a failure of these from now on."""
+        self._asked[place] = events
+
+    def was_told(self) -> None:
+        """The producer has told of all that failed here."""
+        self._told, self._asked = (), {0: self.events}
+
+    def let_go(self, place: int) -> None:
+        """Take back `ask`: that caller hears of no failure, as far as is known here."""
+        self._asked.pop(place, None)
+        if self.unheard:
+            self._unclaimed(self)
+
+    def __await__(self) -> Generator[object, None, None]:
+        """Wait until it is settled."""
+        if self.is_settled:
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters[future] = None
+        try:
+            yield from future
+        finally:
+            self._waiters.pop(future, None)
+
+
+class Delivery:
+    """The events of one call on their way. Await it for one `DeliveryResult` of them all, with the place of the first
+    event; it raises if any of them was not stored, or may not be."""
+
+    __slots__ = ("_batch", "_count", "_more", "_place")
+
+    def __init__(self, batch: PendingBatch, place: int, count: int, more: Sequence[Delivery] = ()) -> None:
+        """`more`: events of other batches, behind these."""
+        self._batch, self._place, self._count, self._more = batch, place, count, more
+
+    @classmethod
+    def of(cls, parts: Sequence[Delivery], partition: str) -> Delivery:
+        """One delivery of these, each of one batch. Without any it is done."""
+        if parts:
+            return cls(parts[0]._batch, parts[0]._place, parts[0]._count, parts[1:])
+        nothing = PendingBatch(partition, lambda _: None)
+        nothing.settle(None)
+        return cls(nothing, 0, 0)
+
+    def _parts(self) -> Iterable[tuple[PendingBatch, int, int]]:
+        """The places where the events are by now: a batch may have been cut."""
+        if self._batch.rest is None and not self._more:  # as most are
+            return ((self._batch, self._place, self._count),)
+        return self._found()
+
+    def _found(self) -> Iterator[tuple[PendingBatch, int, int]]:
+        batch, place, count = self._batch, self._place, self._count
+        at = 0
+        while True:
+            while batch.rest is not None and place + count > batch.events:
+                here = batch.events - place
+                if here > 0:
+                    yield batch, place, here
+                    count -= here
+                place, batch = max(0, -here), batch.rest
+            yield batch, place, count
+            if at == len(self._more):
+                return
+            part = self._more[at]
+            batch, place, count, at = part._batch, part._place, part._count, at + 1
+
+    @property
+    def count(self) -> int:
+        """Events of it."""
+        return self._count + sum(part._count for part in self._more)
+
+    @property
+    def failed(self) -> int:
+        """Events of it that were not stored, or may not be; once it is done."""
+        return sum(count for batch, _, count in self._parts() if batch.error is not None)
+
+    @property
+    def event(self) -> Event | None:
+        """The object that an idempotent producer was given, and which learns its number; None: it was none."""
+        batch, place, _ = next(iter(self._parts()))
+        return batch.event_at(place)
+
+    @property
+    def is_done(self) -> bool:
+        return all(batch.is_settled for batch, _, _ in self._parts())
+
+    @property
+    def error(self) -> HoldfastError | None:
+        """Why it failed, once it has."""
+        return next((batch.error for batch, _, _ in self._parts() if batch.error is not None), None)
+
+    @property
+    def partition(self) -> str | None:
+        """The partition of the first event."""
+        return self._batch.partition
+
+    @property
+    def offset(self) -> int | None:
+        """That of the first event; None: it is not done, or nobody told."""
+        batch, place, _ = next(iter(self._parts()))
+        return None if batch.offset is None or not batch.is_settled else batch.offset + place
+
+    @property
+    def sequence_number(self) -> int | None:
+        """The number of the first event; None: it is not done, or its producer is not idempotent."""
+        batch, place, _ = next(iter(self._parts()))
+        return batch.number_at(place) if batch.is_settled else None
+
+    @property
+    def offset_text(self) -> str | None:
+        """The offset as consumers see it."""
+        offset = self.offset
+        return None if offset is None else offset_text(offset)
+
+    def _first_open(self) -> PendingBatch | None:
+        return next((batch for batch, _, _ in self._parts() if not batch.is_settled), None)
+
+    def _claim(self) -> None:
+        for batch, place, count in self._parts():
+            batch.ask(place, count)
+
+    def __await__(self) -> Generator[object, None, DeliveryResult]:
+        if not self.is_done:
+            was_claimed = all(batch.is_asked(place) for batch, place, _ in self._parts())
+            self._claim()
+            try:
+                while (waits_for := self._first_open()) is not None:
+                    yield from waits_for.__await__()
+            except BaseException:  # who waits was cancelled: it does not hear of it
+                if not was_claimed:
+                    for batch, place, _ in self._parts():
+                        batch.let_go(place)
+                raise
+        return self.result()
+
+    def result(self) -> DeliveryResult:
+        """Return or raise the outcome of one that is done."""
+        assert self.is_done, "await it first"
+        self._claim()
+        error = self.error
+        if error is not None:
+            failed, count = self.failed, self.count
+            if failed < count:
+                note = f"{failed} of the {count} events failed; this is the first failure"
+                if note not in getattr(error, "__notes__", ()):
+                    error.add_note(note)
+            raise error.with_traceback(None)  # kept, and raised to each who asks: else it would keep their frames
+        return DeliveryResult(self.partition, self.offset_text, self.sequence_number, self.count)

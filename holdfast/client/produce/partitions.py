@@ -1,0 +1,123 @@
+"""The partitions of a producer's log: which of them an event goes to, and the sender of each.
+
+Rule never broken: events of one key, and events for one partition, go over one sender.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+
+from holdfast.amqp.partition_key import partition_index
+from holdfast.client.errors import ConfigurationError, NotFoundError
+from holdfast.client.events import check_key
+from holdfast.client.options import ProducerOptions
+from holdfast.client.produce.delivery import PendingBatch
+from holdfast.client.produce.partition_sender import PartitionSender, ProducerStats
+from holdfast.client.produce.producer_identity import PartitionPublishingOptions, ProducerIdentity
+from holdfast.client.transport.log_info import read_info
+from holdfast.client.transport.network import Network
+from holdfast.records.codec import Codec
+
+# Events without key and partition stay with one partition for so many events: batches stay whole, the load spreads.
+ROUND_ROBIN_RUN = 64
+
+
+class Partitions:
+    def __init__(
+        self,
+        network: Network,
+        log: str,
+        options: ProducerOptions,
+        stats: ProducerStats,
+        *,
+        settled: Callable[[str, int, int, bool], None],
+        unclaimed: Callable[[PendingBatch], None],
+    ) -> None:
+        """Callbacks: see `PartitionSender`."""
+        self.names: list[str] = []
+        self._network, self._log, self._options, self._stats = network, log, options, stats
+        self._settled, self._unclaimed = settled, unclaimed
+        self._senders: dict[str, PartitionSender] = {}
+        self._turn = 0
+
+    async def close(self) -> None:
+        """Close the senders; those who wait are told."""
+        await asyncio.gather(*(sender.close() for sender in self._senders.values()))
+
+    # ---------------------------------------------------------------- for the bound on latency
+
+    def stuck(self, since_s: float) -> Iterator[tuple[int, int]]:
+        """Events and bytes that are held by each sender without progress since then."""
+        return (sender.outstanding() for sender in self._senders.values() if sender.waits_since(since_s))
+
+    def shortest_round_trip_s(self) -> float:
+        """The shortest that was seen on any of them; 0 while there was none."""
+        shortest_s = (sender.round_trips.shortest_s for sender in self._senders.values())
+        return min(filter(None, shortest_s), default=0.0)
+
+    def latencies_s(self, since_s: float) -> list[float]:
+        """Latencies of answered batches, to any of them, whose events were taken in since then."""
+        return [seconds for sender in self._senders.values() for seconds in sender.round_trips.latencies_s(since_s)]
+
+    # ---------------------------------------------------------------- which
+
+    async def learn(self) -> None:
+        info = await read_info(self._network, self._log, timeout_s=self._options.delivery_timeout_s)
+        self.names = [entry.partition for entry in info]
+        for partition in self._options.partition_options:
+            self.check(partition)
+
+    def check(self, partition: str) -> None:
+        """Raise if it is none of the log's."""
+        if partition in self.names:
+            return
+        if not isinstance(partition, str):
+            raise ConfigurationError(f"partitions are named by strings, not {partition!r}")
+        if not self.names:
+            raise ConfigurationError("the producer was not started", advice="use `async with`, or await start()")
+        known = ", ".join(self.names[:20])
+        raise NotFoundError(f"log {self._log!r} has no partition {partition!r} (it has {known})")
+
+    def place_for(self, key: str | None, partition: str | None) -> str:
+        """The partition that is named, that of a key, or the one whose turn it is."""
+        if partition is not None:
+            self.check(partition)
+            return partition
+        if not self.names:
+            raise ConfigurationError("the producer was not started", advice="use `async with`, or await start()")
+        if key is not None:
+            check_key(key)
+            return self.names[partition_index(key, len(self.names))]
+        self._turn += 1
+        return self.names[((self._turn - 1) // ROUND_ROBIN_RUN) % len(self.names)]
+
+    def turn_passes(self) -> None:
+        """The partition whose turn it was has got enough: the next event without a place goes to the next one."""
+        self._turn += -self._turn % ROUND_ROBIN_RUN
+
+    def sender_for(self, key: str | None, partition: str | None) -> PartitionSender:
+        """The one to where `place_for` says."""
+        sender = None if partition is None else self._senders.get(partition)
+        if sender is None:
+            place = self.place_for(key, partition)
+            sender = self._senders.get(place) or self._new_sender(place)
+        return sender
+
+    def _new_sender(self, partition: str) -> PartitionSender:
+        options = self._options
+        own = options.partition_options.get(partition, PartitionPublishingOptions())
+        sender = self._senders[partition] = PartitionSender(
+            self._network,
+            self._log,
+            partition,
+            identity=ProducerIdentity(own) if options.idempotent else None,
+            one_at_a_time=bool(options.partition_options),
+            window=options.window,
+            codec=Codec.named(options.compression),
+            delivery_timeout_s=options.delivery_timeout_s,
+            stats=self._stats,
+            settled=self._settled,
+            unclaimed=self._unclaimed,
+        )
+        return sender
