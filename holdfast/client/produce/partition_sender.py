@@ -177,8 +177,7 @@ class PartitionSender:
     async def until_decided(self, batch: PendingBatch) -> None:
         """A batch that stands alone is not waited for any more. Returns when it is known what became of it, or it was
         given up; at once if it was not sent."""
-        if self.queue.withdraw(lambda one: one is batch and one.number is None):
-            self._finish([batch], ClosedError("it was cancelled before it was sent"))
+        if self._withdrawn(batch):
             return
         with contextlib.suppress(TimeoutError):
             try:
@@ -535,13 +534,20 @@ class PartitionSender:
         self._take_back()
         if self._failed_by is not None:
             self._fail_all(self._failed_by)
-        if batch.is_settled or self._identity is None:
+        if batch.is_settled or self._withdrawn(batch) or self._identity is None:
             return
         numbered = [one for one in self.queue if one.number is not None]
         behind = numbered[numbered.index(batch) :]
         self._identity.next = batch.number or 0
         self.queue.withdraw(behind.__contains__)
         self._fail(behind, TimeoutExpiredError("the publication was cancelled, and its outcome is not known"))
+
+    def _withdrawn(self, batch: PendingBatch) -> bool:
+        """Take out a batch that nobody waits for, if it has no number: it was not sent, or a refusal took it off."""
+        if not self.queue.withdraw(lambda one: one is batch and one.number is None):
+            return False
+        self._finish([batch], ClosedError("it was cancelled, and nothing of it was stored"))
+        return True
 
     def _fails_for_good(self, error: HoldfastError) -> None:
         self._failed_by = self._failed_by or error

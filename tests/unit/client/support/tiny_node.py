@@ -81,7 +81,7 @@ class TinyNode:
         self.port = 0
         self.connections: set[_ServerConnection] = set()
         self.attaches: list[tuple[str, str, str | None]] = []  # (role, address, partition), as they came
-        self.answer: Callable[[bytes], DeliveryState] = lambda payload: ACCEPTED
+        self.answer: Callable[[bytes], DeliveryState | None] = lambda payload: ACCEPTED  # None: never
         self.after_transfers: Callable[[_ServerConnection, str, int], bool] | None = None  # True: do not answer them
         self.refuse: Callable[[str, str | None], Error | None] = lambda address, partition: None
         self.identities: list[dict[str, Any]] = []  # what idempotent producers said of themselves when they attached
@@ -308,10 +308,12 @@ class _ServerConnection(asyncio.Protocol):
         if self.node.after_transfers is not None and self.node.after_transfers(self, str(partition), events):
             return
         for delivery, payloads in zip(event.deliveries, transfers, strict=True):
-            link.settle([delivery], self.outcome(link, str(partition), payloads))
+            state = self.outcome(link, str(partition), payloads)
+            if state is not None:
+                link.settle([delivery], state)
         link.grant(len(event.payloads))
 
-    def outcome(self, link: Any, partition: str, payloads: list[bytes]) -> DeliveryState:
+    def outcome(self, link: Any, partition: str, payloads: list[bytes]) -> DeliveryState | None:
         """Of what came in one transfer, which is stored as a whole or not at all."""
         states = [self.node.answer(payload) for payload in payloads]
         state = next((one for one in states if one is not ACCEPTED), ACCEPTED)

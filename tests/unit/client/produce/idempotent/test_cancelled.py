@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.amqp import Error
-from holdfast.amqp.links.delivery_states import ACCEPTED, RELEASED
-from holdfast.client import UndeliveredError
+from holdfast.amqp import Error, decode_message
+from holdfast.amqp.links.delivery_states import ACCEPTED, RELEASED, Rejected
+from holdfast.client import RejectedError, UndeliveredError
 from tests.unit.client.support.idempotent import (
     batch_of,
     drop_connection_once,
@@ -118,6 +118,36 @@ async def test_ip_16_what_was_sent_behind_a_publication_that_is_given_up_is_give
         await producer.send_batch(batch)
         assert batch.starting_published_sequence_number == 2
     assert node.log.bodies("0") == [b"before", b"cancelled"]
+
+
+async def test_ip_16_given_up_behind_a_refused_one_it_was_not_published(
+    node: TinyNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The refused one took its number with it; given again, it gets the next one."""
+    monkeypatch.setattr("holdfast.client.produce.partition_sender.CANCEL_BOUND_S", 0.05)
+    came: list[object] = []
+
+    def refuse_the_first_and_be_silent(payload: bytes) -> Rejected | None:
+        came.append(decode_message(payload).body)
+        return Rejected(Error("holdfast:not-wanted", "not taken")) if came == [b"before"] else None
+
+    async with idempotent(node) as producer:
+        await producer.send_batch([b"0"], partition="0")
+        node.answer = refuse_the_first_and_be_silent
+        before = await producer.send(b"before", partition="0")
+        batch = await batch_of(producer, b"cancelled")
+        publishing = asyncio.create_task(producer.send_batch(batch))
+        await eventually(lambda: len(came) == 2)
+        publishing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await publishing
+        assert not batch.is_locked
+        with pytest.raises(RejectedError):
+            await before
+        node.answer = lambda payload: ACCEPTED
+        await producer.send_batch(batch)
+        assert batch.starting_published_sequence_number == 2
+    assert node.log.bodies("0") == [b"0", b"cancelled"]
 
 
 async def test_ip_16_cancelled_twice_leaves_the_line_usable(node: TinyNode) -> None:
