@@ -194,7 +194,7 @@ class Network:
     async def attach_sender(
         self,
         address: str,
-        partition: str | None,
+        partition: str,
         owner: SenderOwner,
         *,
         deadline_s: float,
@@ -202,7 +202,7 @@ class Network:
         identity: Mapping[str, Any] | None = None,
         codec: Codec = Codec.NONE,
     ) -> Sender:
-        """Attach a link that sends to a log (or one partition of it). `deadline_s` is a time of the running loop.
+        """Attach a link that sends to a partition of a log. `deadline_s` is a time of the running loop.
         `identity`, `codec`: see `ClientConnection.attach_sender`."""
 
         what, begun_s = _link_to(address, partition), asyncio.get_running_loop().time()
