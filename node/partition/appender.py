@@ -126,23 +126,32 @@ class Appender:
     # ------------------------------------------------------------ out
 
     def flush(self, group: Proposer) -> None:
-        """Propose the waiting batches, in order."""
+        """Propose the waiting batches, in order. Behind one that cannot be proposed all are refused: its link may have
+        sent them, too."""
         if not self._waiting:
             return
         calls, now_ms = self._take_waiting(), self._now_ms()
-        entry: list[_Call] = []
-        size = 0
-        for call in calls:
-            full = size + call.size > self._limits.entry_bytes or len(entry) >= MAX_BATCHES
-            if entry and (full or call.begins is not None):
-                self._propose(group, entry, now_ms)
-                entry, size = [], 0
-            if call.begins is not None and not self._propose_begin(group, call, call.begins, now_ms):
-                continue
-            entry.append(call)
+        while calls:
+            count = self._fit(calls)
+            try:
+                if calls[0].begins is not None:
+                    self._propose_begin(group, calls[0], calls[0].begins, now_ms)
+                self._propose(group, calls[:count], now_ms)
+            except (NotLeader, Overloaded) as error:
+                calls += self._waiting
+                self._waiting, self._waiting_bytes = [], 0
+                _tell(calls, self._not_proposed(error))
+                return
+            calls = calls[count:]
+
+    def _fit(self, calls: list[_Call]) -> int:
+        """The number of calls that go into one entry: the first, and what fits in behind it."""
+        size = calls[0].size
+        for count, call in enumerate(calls[1:MAX_BATCHES], 1):
             size += call.size
-        if entry:
-            self._propose(group, entry, now_ms)
+            if size > self._limits.entry_bytes or call.begins is not None:
+                return count
+        return min(len(calls), MAX_BATCHES)
 
     def _take_waiting(self) -> list[_Call]:
         """Take the waiting batches that are sound. Those that are too much for this turn wait for the next."""
@@ -167,6 +176,7 @@ class Appender:
         return sound
 
     def _propose(self, group: Proposer, entry: list[_Call], now_ms: int) -> None:
+        """Propose the calls of one entry. Raises NotLeader, Overloaded."""
         for call in entry:
             batch = call.batch.compressed(self.compression) if self.compression else call.batch
             call.batch = batch.stamped(now_ms)
@@ -179,18 +189,18 @@ class Appender:
         self.proposed_bytes += size
         try:
             group.propose(join(call.batch for call in entry), resolved)
-        except (NotLeader, Overloaded) as error:
+        except (NotLeader, Overloaded):
             self.proposed_bytes -= size
-            _tell(entry, self._not_proposed(error))
+            raise
 
     def _not_proposed(self, error: NotLeader | Overloaded) -> Failed:
         if isinstance(error, NotLeader):
             return self.not_leader(error.leader)
         return Failed("overloaded", True, str(error))
 
-    def _propose_begin(self, group: Proposer, call: _Call, begins: Begins, now_ms: int) -> bool:
-        """Propose the begin of a transaction; it is answered before its batch, which follows it. False: the call was
-        refused."""
+    def _propose_begin(self, group: Proposer, call: _Call, begins: Begins, now_ms: int) -> None:
+        """Propose the begin of a transaction; it is answered before its batch, which follows it. Raises NotLeader,
+        Overloaded."""
         head = call.batch.head
         begin = Begin(head.producer_id, head.producer_epoch, *begins, now_ms)
 
@@ -200,12 +210,7 @@ class Appender:
                 if isinstance(outcome.result, TransactionRefused):
                     call.not_begun = outcome.result
 
-        try:
-            group.propose(encode_transaction_command(begin), begun)
-        except (NotLeader, Overloaded) as error:
-            _answer(call.done, self._not_proposed(error))
-            return False
-        return True
+        group.propose(encode_transaction_command(begin), begun)
 
     def _resolve(self, outcome: Outcome, entry: list[_Call]) -> None:
         if isinstance(outcome, Committed):

@@ -13,7 +13,7 @@ from holdfast.records import record_batch
 from holdfast.records.bounded import MAX_UNCOMPRESSED_BYTES
 from holdfast.records.codec import Codec
 from holdfast.records.contents import effort_of
-from holdfast.records.record_batch import RecordBatch, read_batch
+from holdfast.records.record_batch import RecordBatch, read_batch, with_heads
 from node.partition import appender
 from node.partition.api import Appended, Failed
 from node.partition.entry import batches_in
@@ -129,6 +129,21 @@ def test_the_groups_own_limit_is_answered_as_overload(tmp_path: Path) -> None:
         assert [type(one) for one in answers.all].count(Appended) == 1
         assert {one.kind for one in answers.all if isinstance(one, Failed)} == {"overloaded"}
         assert node.replica.in_flight_bytes == 0
+
+
+def test_behind_an_entry_for_which_there_is_no_room_nothing_of_the_turn_is_proposed(tmp_path: Path) -> None:
+    """A link that has sent both sends the first one again, and the second must not be in the log by then."""
+    limits, options = PartitionLimits(entry_bytes=1000), RaftOptions(max_uncommitted_bytes=1000)
+    with Node(tmp_path, limits=limits, options=options) as node:
+        answers = Answers()
+        node.replica.append(batch_of([b"before" * 50]), answers)
+        node.replica.flush()
+        for record in (b"first" * 180, b"second"):
+            node.replica.append(batch_of([record]), answers)
+        node.turns()
+        assert [type(one) for one in answers.all] == [Failed, Failed, Appended]
+        assert node.replica.in_flight_bytes == 0
+        assert isinstance(node.append(b"again").last, Appended)
 
 
 def test_a_follower_names_the_leader_it_knows(node: Node) -> None:
@@ -368,6 +383,20 @@ def test_one_turn_looks_at_so_much_and_no_more(node: Node, monkeypatch: pytest.M
     node.turns()
     assert answers.offsets == [0, 10, 20, 30, 40]
     assert [body_of(record) for _, record in read_all(node.replica)] == [body for bodies in given for body in bodies]
+
+
+def test_what_waits_for_the_next_turn_does_not_overtake_what_was_refused_in_this_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(appender, "CONTENTS_A_TURN", 1)
+    with Node(tmp_path, options=RaftOptions(max_uncommitted_bytes=1000)) as node:
+        answers = Answers()
+        node.replica.append(batch_of([b"before" * 50]), answers)
+        node.replica.flush()
+        for size in (900, 10):
+            node.replica.append(came(batch_of(with_heads([bytes(size)]))), answers)
+        node.turns()
+        assert [type(one) for one in answers.all] == [Failed, Failed, Appended]
 
 
 def test_nothing_is_looked_at_that_there_is_no_room_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
