@@ -16,7 +16,7 @@ from typing import Any
 from cluster.rpc import options
 from cluster.rpc import rpc_pb2 as pb
 from cluster.rpc.api import PartitionHost, PartitionTypes
-from cluster.rpc.calls.append_stream import TRANSIENT_KINDS, charge_of
+from cluster.rpc.calls.append_stream import charge_of, refusal_behind
 from cluster.rpc.calls.methods import EOF
 from cluster.rpc.calls.producer_codec import failure_field, failure_of
 from cluster.rpc.calls.requests import next_request
@@ -99,11 +99,7 @@ class AppendSession:
             self._push(reply)
 
     def _refuse(self, request: int, failure: pb.Failure) -> None:
-        if self._refusal is None and failure.kind in TRANSIENT_KINDS:
-            self._refusal = failure
-        elif self._refusal is None and failure.kind == "unknown":
-            detail = f"node {self._self_id} lost leadership amid earlier records of this stream: retry on another"
-            self._refusal = failure_field("not_leader", True, detail, None)
+        self._refusal = self._refusal or refusal_behind(failure, self._self_id)
         self._push(pb.AppendReply(id=request, failure=failure))
 
     def _push(self, reply: pb.AppendReply) -> None:

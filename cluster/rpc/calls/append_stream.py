@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -25,7 +24,7 @@ from cluster.rpc import options
 from cluster.rpc import rpc_pb2 as pb
 from cluster.rpc.api import PartitionTypes, SealedBatch
 from cluster.rpc.calls.methods import EOF, append_call
-from cluster.rpc.calls.producer_codec import failed
+from cluster.rpc.calls.producer_codec import failed, failure_field
 from cluster.rpc.streams.frames import APPEND_FRAME_REQUESTS, APPEND_REQUEST_BATCH, PartQueue, prefix
 
 log = logging.getLogger("holdfast.rpc")
@@ -34,6 +33,14 @@ Done = Callable[[Any], None]
 
 TRANSIENT_KINDS = frozenset({"not_leader", "overloaded"})
 """Failures after which the caller submits the same records again; so none of its later ones may be appended before."""
+
+
+def refusal_behind(failure: pb.Failure, node: int) -> pb.Failure | None:
+    """The refusal of all that follows a request which failed so. None: others are judged by themselves."""
+    if failure.kind == "unknown":
+        detail = f"node {node} lost leadership amid earlier records: retry, at the leader of the time"
+        return failure_field("not_leader", True, detail)
+    return failure if failure.kind in TRANSIENT_KINDS else None
 
 
 class StreamEnded(Exception):
@@ -58,11 +65,11 @@ class AppendStream:
         self.on_closed: Callable[[AppendStream], None] | None = None
         self._types = types
         self._queue = PartQueue()
-        self._unanswered: deque[tuple[int, int, Done]] = deque()  # id, charge, done; in order of ids
+        self._unanswered: dict[int, tuple[int, Done]] = {}  # charge and done, in the order of ids
         self._unanswered_bytes = 0
         self._last_id = 0
         self._handed_over = 0  # highest id that gRPC was given
-        self._refusal: Any = None  # the first transient failure; the stream takes nothing since
+        self._refusal: pb.Failure | None = None  # once it is there, the stream takes nothing
         self._group_field = pb.AppendFrame(group=group).SerializeToString()
         self._woken = asyncio.Event()
         self._call = append_call(channel)(metadata=metadata)
@@ -70,7 +77,7 @@ class AppendStream:
 
     def append(self, batch: SealedBatch, done: Done, begins: tuple[int, int] | None = None) -> None:
         if self._refusal is not None:
-            done(self._refusal)
+            done(failed(self._refusal, self._types))
             return
         size = charge_of(batch.size)
         if self._unanswered and self._unanswered_bytes + size > options.APPEND_UNANSWERED_BYTES:
@@ -78,7 +85,7 @@ class AppendStream:
             done(self._types.Failed("overloaded", True, detail, None))
             return
         self._last_id += 1
-        self._unanswered.append((self._last_id, size, done))
+        self._unanswered[self._last_id] = size, done
         self._unanswered_bytes += size
         self._push(batch, begins)
         self._woken.set()
@@ -143,29 +150,21 @@ class AppendStream:
         raise StreamEnded(f"{code.name.lower()}: {details}")
 
     def _answer(self, reply: pb.AppendReply) -> None:
-        # Answers come in the order of requests, but for refusals, which may overtake.
-        position = next((i for i, entry in enumerate(self._unanswered) if entry[0] == reply.id), None)
-        if position is None:
+        size, done = self._unanswered.pop(reply.id, (0, None))
+        if done is None:
             raise StreamEnded(f"it answered a request that was not asked ({reply.id}): a defect of that node")
-        _, size, done = self._unanswered[position]
-        del self._unanswered[position]
         self._unanswered_bytes -= size
-        outcome = self._outcome(reply)
+        if reply.HasField("failure"):
+            self._refusal = self._refusal or refusal_behind(reply.failure, self.node)
         if self._refusal is not None and not self._unanswered:
             self._retire()
-        done(outcome)
+        done(self._outcome(reply))
 
     def _outcome(self, reply: pb.AppendReply) -> Any:
-        if not reply.HasField("failure"):
-            places = tuple((row.records, row.base_offset) for row in reply.rows) if reply.rows else ()
-            return self._types.Appended(reply.base_offset, reply.timestamp_ms, reply.duplicates, places)
-        outcome = failed(reply.failure, self._types)
-        if self._refusal is None and reply.failure.kind in TRANSIENT_KINDS:
-            self._refusal = outcome
-        elif self._refusal is None and reply.failure.kind == "unknown":
-            detail = f"node {self.node} lost leadership amid earlier records: retry, at the leader of the time"
-            self._refusal = self._types.Failed("not_leader", True, detail, None)
-        return outcome
+        if reply.HasField("failure"):
+            return failed(reply.failure, self._types)
+        places = tuple((row.records, row.base_offset) for row in reply.rows) if reply.rows else ()
+        return self._types.Appended(reply.base_offset, reply.timestamp_ms, reply.duplicates, places)
 
     def _retire(self) -> None:
         """Retire the stream: the next request goes over another one."""
@@ -177,12 +176,12 @@ class AppendStream:
     def _finish(self, reason: str) -> None:
         self._retire()
         self._call.cancel()
-        unanswered, self._unanswered = self._unanswered, deque()
+        unanswered, self._unanswered = self._unanswered, {}
         self._unanswered_bytes = 0
         self._queue.clear()
         lost = f"node {self.node}: {reason}; the records may have been appended"
         kept = f"node {self.node}: {reason}; the records were not sent: retry, at the leader of the time"
-        for request, _, done in unanswered:
+        for request, (_, done) in unanswered.items():
             if request <= self._handed_over:
                 done(self._types.Failed("unknown", True, lost, None))
             else:

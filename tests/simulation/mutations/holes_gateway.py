@@ -9,7 +9,7 @@ from typing import Any
 from unittest import mock
 
 from cluster.rpc.calls import append_session, append_stream, services
-from cluster.rpc.calls.append_stream import AppendStream
+from cluster.rpc.calls.append_stream import AppendStream, refusal_behind
 from node.listener.incoming import append_queue
 from node.listener.incoming.append_queue import AppendQueue, State
 
@@ -27,17 +27,21 @@ def lost_connections_appended_nothing() -> Iterator[None]:
         yield
 
 
+def _only_behind_the_unknown(failure: Any, node: int) -> Any:
+    return refusal_behind(failure, node) if failure.kind == "unknown" else None
+
+
 @contextlib.contextmanager
 def leaders_take_what_follows_a_refusal() -> Iterator[None]:
     """A leader that refused a request for the moment appends those behind it."""
-    with mock.patch.object(append_session, "TRANSIENT_KINDS", frozenset()):
+    with mock.patch.object(append_session, "refusal_behind", _only_behind_the_unknown):
         yield
 
 
 @contextlib.contextmanager
 def streams_take_more_after_a_refusal() -> Iterator[None]:
     """A gateway goes on with a stream on which something was refused for the moment."""
-    with mock.patch.object(append_stream, "TRANSIENT_KINDS", frozenset()):
+    with mock.patch.object(append_stream, "refusal_behind", _only_behind_the_unknown):
         yield
 
 
