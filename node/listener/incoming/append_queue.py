@@ -6,9 +6,9 @@ overtakes.
 
 Rules never broken:
  - each delivery is answered exactly once;
- - an append queue submits messages in the order in which the link received them. So it submits a batch to another
-   leader, or a second time, only when none of its batches is unanswered; then everything that waits goes in the old
-   order, followed by what came later;
+ - an append queue submits messages in the order in which the link received them (`ordered_window.py`). So it submits a
+   batch to another leader, or a second time, only when none of its batches is unanswered; then everything that waits
+   goes in the old order, followed by what came later;
  - only a batch that *certainly* was not appended is submitted again; `unknown` is reported and never repeated.
 
 Rejected: answering `released` at the first `not_leader` and leaving the rest to the client. Stock clients treat it as
@@ -20,11 +20,11 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from enum import Enum, auto
 from functools import partial
 from typing import Any, Protocol
 
 from holdfast.records.lengths import table_of
+from holdfast.records.ordered_window import OrderedWindow
 from holdfast.records.record_batch import SEQUENCES, RecordBatch, seal
 from node.listener.broker import Broker
 from node.partition.api import Appended, AppendOutcome, Begins, Failed
@@ -96,13 +96,6 @@ class QueueOwner(Protocol):
         ...
 
 
-class State(Enum):
-    FLOWING = auto()  # batches go straight to the handle
-    SWITCHING = auto()  # nothing new until all that is under way is answered
-    WAITING = auto()  # nothing is under way; a leader that takes batches is awaited
-    CLOSED = auto()  # waiting and new batches are turned away
-
-
 class AppendQueue:
     def __init__(
         self, owner: QueueOwner, broker: Broker, log: str, partition: str, *, wait_s: float, follow: bool
@@ -110,26 +103,30 @@ class AppendQueue:
         """`follow`: go on with the next leader. False: turn away at once a batch that this leader does not take."""
         self.log = log
         self.partition = partition
-        self.state = State.FLOWING
         self._owner = owner
         self._broker = broker
         self._wait_s = wait_s
         self._follow = follow
-        self._leader: int | None = None  # to whom the batches under way went
-        self._under_way = 0
+        self._closed = False
+        self._leader: int | None = None  # to whom the batches in the window went
         self._places = 0
-        self._again: list[QueuedBatch] = []  # certainly not appended; before everything in _behind
-        self._behind: deque[QueuedBatch] = deque()
+        self._window: OrderedWindow[QueuedBatch, bool] = OrderedWindow()  # what comes back was certainly not appended
+        self._behind: deque[QueuedBatch] = deque()  # what may be submitted once the window is empty
         self._retry: asyncio.TimerHandle | None = None
         self._patience: asyncio.TimerHandle | None = None  # runs from the first refusal to the next success
 
     def submit(self, batch: QueuedBatch) -> None:
-        if self.state is State.FLOWING:
-            self._append(batch)
-        elif self.state is State.CLOSED:
+        if self._closed:
             self._owner.turned_away(batch, "the link is being closed")
-        else:
+        elif self._holds_back:
             self._behind.append(batch)
+        else:
+            self._append(batch)
+
+    @property
+    def _holds_back(self) -> bool:
+        """Batches wait here, until all in the window are answered or for a leader: what comes now waits behind them."""
+        return bool(self._behind) or not self._window.is_open
 
     def _append(self, batch: QueuedBatch) -> None:
         try:
@@ -138,17 +135,19 @@ class AppendQueue:
         except KeyError:
             self._owner.refused(batch, Failed("deleted", False, f"log {self.log!r} is gone"))
             return
-        if leader != self._leader:
-            if self._under_way:
-                self.state = State.SWITCHING
-                self._behind.append(batch)
-                return
-            self._leader = leader
-        self._under_way += 1
+        if self._window and (leader != self._leader or not self._goes_on(batch)):
+            self._behind.append(batch)
+            return
+        self._leader = leader
         self._places += 1
         batch.place = self._places
+        self._window.sent(batch.place, batch)
         self._goes(batch)
         handle.append(batch.sealed, partial(self._answered, batch), batch.begins)
+
+    def _goes_on(self, batch: QueuedBatch) -> bool:
+        """Tell whether the batch may be under way together with those in the window."""
+        return True
 
     def _goes(self, batch: QueuedBatch) -> None:
         """Note that the batch is about to be handed over: it may be answered before that has returned."""
@@ -161,46 +160,47 @@ class AppendQueue:
             self._owner.broken(error)
 
     def _take_answer(self, batch: QueuedBatch, outcome: AppendOutcome) -> None:
-        self._under_way -= 1
+        if isinstance(outcome, Failed) and self._goes_again(outcome):
+            self._window.came_back(batch.place, True)
+        else:
+            self._window.settled(batch.place)
+            self._tell(batch, outcome)
+        if not self._window.unanswered and self._holds_back:
+            self._all_answered()
+
+    def _goes_again(self, outcome: Failed) -> bool:
+        followed = self._follow or outcome.kind != "not_leader"
+        return outcome.kind in _TRANSIENT and followed and not self._closed
+
+    def _tell(self, batch: QueuedBatch, outcome: AppendOutcome) -> None:
         if isinstance(outcome, Appended):
             self._cancel_timer("_patience")
             self._owner.accepted(batch, outcome, self.partition)
         elif outcome.kind == "unknown":
             self._owner.uncertain(batch, outcome, self.partition)
-        elif outcome.kind not in _TRANSIENT:
-            self._owner.refused(batch, outcome)
-        elif self.state is State.CLOSED or (outcome.kind == "not_leader" and not self._follow):
+        elif outcome.kind in _TRANSIENT:
             self._owner.turned_away(batch, outcome.detail)
         else:
-            self._again.append(batch)
-            if self.state is State.FLOWING:
-                self.state = State.SWITCHING
-        if self._under_way == 0:
-            self._all_answered()
+            self._owner.refused(batch, outcome)
 
     def _all_answered(self) -> None:
-        if self.state is not State.SWITCHING:
-            return
-        self.state = State.WAITING
-        leader = self._current_leader()
-        if self._patience is None and (self._again or leader is None):
+        came_back, leader = not self._window.is_open, self._current_leader()
+        if self._patience is None and (came_back or leader is None):
             self._patience = _later(self._wait_s, self._out_of_patience)
-        if self._again and leader == self._leader:
+        if came_back and leader == self._leader:
             self._retry = _later(RETRY_DELAY_S, self.attempt)  # not at once: it is the same leader again
         else:
             self.attempt()
 
     def attempt(self) -> None:
         """Submit the waiting batches if a leader is known. Called when leaders may have changed, too."""
-        if self.state is not State.WAITING:
+        if self._window.unanswered or not self._holds_back:
             return
         self._cancel_timer("_retry")
         if self._current_leader() is None:
             return  # the next change, or the end of patience, comes back here
-        waiting = self._take_waiting()
-        self.state = State.FLOWING
-        for batch in waiting:
-            self.submit(batch)  # a failure on the way changes the state, and the rest queues up again
+        for batch in self._take_waiting():
+            self.submit(batch)  # a failure on the way holds back the rest again
 
     def _current_leader(self) -> int | None:
         try:
@@ -209,16 +209,14 @@ class AppendQueue:
             return None
 
     def _out_of_patience(self) -> None:
-        self._patience = None
+        self._patience = None  # what comes next begins a new wait
         self._cancel_timer("_retry")
-        if self.state is State.WAITING:
-            self.state = State.FLOWING  # what comes next begins a new wait
         self._turn_away(f"nobody could take it for {self._wait_s:g} s")
 
     def close(self) -> None:
         """Take in nothing more. Batches under way will still be answered, to the owner."""
-        if self.state is not State.CLOSED:
-            self.state = State.CLOSED
+        if not self._closed:
+            self._closed = True
             self._cancel_timer("_retry")
             self._cancel_timer("_patience")
             self._turn_away("the link is being closed")
@@ -228,9 +226,14 @@ class AppendQueue:
             self._owner.turned_away(batch, why)
 
     def _take_waiting(self) -> list[QueuedBatch]:
-        self._again.sort(key=_place)  # a refusal on the spot overtakes the answers of what was proposed before
-        waiting = [*self._again, *self._behind]
-        self._again.clear()
+        """Take out what is to be submitted, in the order in which it came."""
+        waiting: list[QueuedBatch] = []
+        for batch, came_back in self._window.take_back():
+            if came_back:
+                waiting.append(batch)
+            else:
+                self._window.sent(batch.place, batch)  # it is still to be answered
+        waiting += self._behind
         self._behind.clear()
         return waiting
 
@@ -239,10 +242,6 @@ class AppendQueue:
         if timer is not None:
             timer.cancel()
             setattr(self, name, None)
-
-
-def _place(batch: QueuedBatch) -> int:
-    return batch.place
 
 
 def _later(delay_s: float, callback: Callable[[], None]) -> asyncio.TimerHandle:

@@ -11,7 +11,7 @@ from unittest import mock
 from cluster.rpc.calls import append_session, append_stream, services
 from cluster.rpc.calls.append_stream import AppendStream, refusal_behind
 from node.listener.incoming import append_queue
-from node.listener.incoming.append_queue import AppendQueue, State
+from node.listener.incoming.append_queue import AppendQueue
 
 
 @contextlib.contextmanager
@@ -51,13 +51,14 @@ def queues_do_not_wait_for_what_is_under_way() -> Iterator[None]:
     answered = AppendQueue._take_answer
 
     def at_once(queue: AppendQueue) -> None:
-        if queue.state is State.SWITCHING:
-            queue.state = State.WAITING
-            queue.attempt()
+        if queue._window.unanswered and queue._holds_back and (leader := queue._current_leader()) is not None:
+            queue._leader = leader
+            for batch in queue._take_waiting():
+                queue.submit(batch)
 
     def impatient(queue: AppendQueue, batch: Any, outcome: Any) -> None:
         answered(queue, batch, outcome)
-        if queue.state is State.SWITCHING:
+        if queue._window.unanswered and queue._holds_back:
             asyncio.get_running_loop().call_later(append_queue.RETRY_DELAY_S, at_once, queue)
 
     with mock.patch.object(AppendQueue, "_take_answer", impatient):
@@ -82,11 +83,12 @@ def queues_repeat_the_unknown() -> Iterator[None]:
 def queues_forget_the_order() -> Iterator[None]:
     """What was refused is submitted again in the order of its refusals, behind what came later."""
 
+    take_waiting = AppendQueue._take_waiting
+
     def as_it_came(queue: AppendQueue) -> list[Any]:
-        waiting = [*queue._behind, *queue._again]
-        queue._again.clear()
-        queue._behind.clear()
-        return waiting
+        came_later = len(queue._behind)
+        waiting = take_waiting(queue)
+        return [*waiting[len(waiting) - came_later :], *waiting[: len(waiting) - came_later]]
 
     with mock.patch.object(AppendQueue, "_take_waiting", as_it_came):
         yield

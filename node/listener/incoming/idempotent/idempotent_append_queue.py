@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from node.listener.incoming.append_queue import AppendQueue, QueuedBatch, State
+from node.listener.incoming.append_queue import AppendQueue, QueuedBatch
 from node.partition.api import Appended, AppendOutcome, Failed
 
 
@@ -32,19 +32,13 @@ class IdempotentAppendQueue(AppendQueue):
         self._next = 0  # the number after the batch submitted last
         self._torn = False  # one of the batches under way together did not arrive
 
-    def _append(self, batch: QueuedBatch) -> None:
-        if not self._proven or batch.first_number != self._next:
-            if self._under_way:
-                self.state = State.SWITCHING
-                self._behind.append(batch)
-                return
-            self._proven = self._torn = False
-        super()._append(batch)
+    def _goes_on(self, batch: QueuedBatch) -> bool:
+        return self._proven and batch.first_number == self._next
 
     def _goes(self, batch: QueuedBatch) -> None:
+        if not self._goes_on(batch):
+            self._proven = self._torn = False
         self._next = batch.next_number
-        if not self._proven:
-            self.state = State.SWITCHING  # until it is answered
 
     def _take_answer(self, batch: QueuedBatch, outcome: AppendOutcome) -> None:
         if isinstance(outcome, Appended):
@@ -62,6 +56,6 @@ class IdempotentAppendQueue(AppendQueue):
         self._torn = self._torn or outcome.retriable
         if outcome.kind == "unknown":
             batch.in_doubt = True
-            if self._follow and self.state is not State.CLOSED:
+            if self._follow and not self._closed:
                 return again
         return outcome

@@ -7,7 +7,7 @@ import asyncio
 import random
 from typing import Any
 
-from node.listener.incoming.append_queue import AppendQueue, QueuedBatch, State
+from node.listener.incoming.append_queue import AppendQueue, QueuedBatch
 from node.partition.api import Failed
 from tests.batches import batch_of
 from tests.unit.listener.support.append_queues import (
@@ -56,7 +56,6 @@ async def test_a_new_leader_gets_nothing_while_the_old_one_may_still_answer() ->
     partition.leading = 2
     queue.submit(batch(2))
     assert len(partition.calls) == 1
-    assert queue.state is State.SWITCHING
     partition.answer()
     assert [node for node, _, _ in partition.calls] == [2]
     partition.answer()
@@ -122,6 +121,38 @@ async def test_a_closed_lane_still_answers_what_is_under_way() -> None:
         ("turned away", b"0002"),
         ("uncertain", b"0003"),
     ]
+
+
+async def test_what_came_back_to_a_lane_that_closes_is_turned_away_and_the_rest_is_still_answered() -> None:
+    partition = Scripted()
+    queue, sender = make(partition)
+    for name in (1, 2, 3):
+        queue.submit(batch(name))
+    partition.calls.pop(1)[2](NOT_LEADER)
+    queue.submit(batch(4))
+    queue.close()
+    assert sender.answers == [("turned away", b"0002"), ("turned away", b"0004")]
+    partition.answer()
+    partition.answer(NOT_LEADER)
+    assert sender.answers[2:] == [("accepted", b"0001"), ("turned away", b"0003")]
+
+
+async def test_patience_ends_for_what_came_back_and_the_rest_is_still_answered() -> None:
+    partition = Scripted()
+    queue, sender = make(partition, wait_s=0.05)
+    queue.submit(batch(1))
+    queue.submit(batch(2))
+    partition.leading = 2
+    for _ in range(2):
+        partition.answer(NOT_LEADER)
+    assert len(partition.calls) == 2, "the next leader has them"
+    partition.calls.pop(1)[2](NOT_LEADER)
+    await eventually(lambda: sender.answers)
+    assert sender.answers == [("turned away", b"0002")]
+    partition.leading = 3
+    for outcome in (NOT_LEADER, None):
+        partition.answer(outcome)
+    assert sender.answers[1:] == [("accepted", b"0001")]
 
 
 async def test_any_schedule_keeps_the_order_and_answers_once() -> None:

@@ -9,7 +9,7 @@ import random
 import pytest
 
 from holdfast.records.record_batch import RecordBatch
-from node.listener.incoming.append_queue import QueuedBatch, State
+from node.listener.incoming.append_queue import QueuedBatch
 from node.listener.incoming.idempotent.idempotent_append_queue import IdempotentAppendQueue
 from node.partition.api import AppendDone, Appended, AppendOutcome, Begins, Failed
 from node.partition.commands import OpenProducer
@@ -58,7 +58,8 @@ async def test_a_link_waits_for_its_first_answer_and_is_pipelined_then() -> None
     assert len(partition.calls) == 1
     partition.answer()
     assert len(partition.calls) == 2
-    assert queue.state is State.FLOWING
+    queue.submit(batch(4))
+    assert len(partition.calls) == 3
 
 
 async def test_batches_that_go_on_from_what_is_proven_are_under_way_together() -> None:
