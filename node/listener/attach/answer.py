@@ -25,7 +25,7 @@ from node.listener.attach.stranded import Stranded
 from node.listener.endpoint import Endpoint, EndpointHost
 from node.listener.errors import Refused
 from node.listener.incoming.batch_link import IdempotentBatchLink, IncomingBatchLink, asks_for_batches
-from node.listener.incoming.idempotent.idempotent_link import IdempotentLink
+from node.listener.incoming.idempotent_link import IdempotentLink
 from node.listener.incoming.incoming_link import IncomingLink
 from node.listener.info import Info
 from node.listener.management import Management, Reply

@@ -26,7 +26,7 @@ from node.listener import errors
 from node.listener.broker import Broker
 from node.listener.config import RedirectPolicy
 from node.listener.errors import Refused
-from node.listener.incoming.idempotent import producer_terms
+from node.listener.incoming import producer_terms
 from node.listener.log_incarnation import OneLog, another_cluster, told_log
 from node.listener.outgoing.consumer_groups import group_terms
 from node.listener.outgoing.consumer_groups.group_terms import GroupTerms

@@ -25,9 +25,9 @@ from node.listener.attach.link_plan import Plan
 from node.listener.endpoint import EndpointHost
 from node.listener.errors import Refused
 from node.listener.incoming.append_queue import QueuedBatch
-from node.listener.incoming.idempotent.idempotent_link import IdempotentLink
-from node.listener.incoming.idempotent.producer_terms import whole_number
+from node.listener.incoming.idempotent_link import IdempotentLink
 from node.listener.incoming.incoming_link import IncomingLink
+from node.listener.incoming.producer_terms import whole_number
 from node.listener.transactions.client_transaction import ClientTransaction
 
 MOST_UNANSWERED = 32

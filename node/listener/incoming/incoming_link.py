@@ -41,7 +41,7 @@ from node.listener.errors import Refused
 from node.listener.incoming import routing_annotations
 from node.listener.incoming.answering_link import AnsweringLink
 from node.listener.incoming.append_queue import AppendQueue, QueuedBatch, sealed_messages
-from node.listener.incoming.batch_envelopes import Envelope, open_envelope, read_plain
+from node.listener.incoming.event_hubs_batch import Envelope, open_envelope, read_plain
 from node.listener.incoming.partition_choice import PartitionChoice
 from node.listener.transactions.client_transaction import ClientTransaction
 

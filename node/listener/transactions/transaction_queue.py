@@ -3,9 +3,9 @@
 Problem: the node numbers them, from 0 in each transaction and partition, so that it may submit a batch again whatever
 became of it; so there is one line of numbers, whichever link a message came on.
 
-Rules never broken, in addition to those of an idempotent append queue:
+Rules never broken, in addition to those of a numbered queue:
  - the partition takes part in the transaction before anything is stored: it has joined, or it begins with the first
-   batch, after which everything waits for its answer, as in every idempotent append queue;
+   batch, after which everything waits for its answer, as in every numbered queue;
  - a batch that cannot be written makes the transaction roll back: the answer of its client's commit says so, too.
 """
 
@@ -16,7 +16,7 @@ from typing import Any
 from holdfast.records.record_batch import Numbering
 from node.listener.broker import Broker
 from node.listener.incoming.append_queue import QueuedBatch, QueueOwner
-from node.listener.incoming.idempotent.idempotent_append_queue import IdempotentAppendQueue
+from node.listener.incoming.numbered_queue import NumberedQueue
 from node.partition.api import Failed
 from node.transactions.transaction import HeldTransaction
 
@@ -34,7 +34,7 @@ class TransactionalBatch(QueuedBatch):
         self.group = group
 
 
-class TransactionQueue(IdempotentAppendQueue):
+class TransactionQueue(NumberedQueue):
     def __init__(
         self,
         owner: QueueOwner,

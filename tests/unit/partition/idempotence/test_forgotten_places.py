@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.records.record_batch import Numbering
-from node.listener.incoming.idempotent.idempotent_link import CREDIT_LIMIT
+from node.listener.incoming.idempotent_link import CREDIT_LIMIT
 from node.partition.commands import OpenProducer
 from node.partition.idempotence import producer_state as rules
 from node.partition.idempotence.producer_state import FORGOTTEN, Known, ProducerTable, StoredAt

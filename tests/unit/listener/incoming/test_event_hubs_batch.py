@@ -11,8 +11,8 @@ import pytest
 from holdfast.amqp import MalformedMessage, Message, decode_message, encode_message, symbol
 from holdfast.amqp.partition_key import partition_index
 from holdfast.records.record_batch import MAX_RECORDS
-from node.listener.incoming import batch_envelopes
-from node.listener.incoming.batch_envelopes import MAX_SECTIONS, open_envelope
+from node.listener.incoming import event_hubs_batch
+from node.listener.incoming.event_hubs_batch import MAX_SECTIONS, open_envelope
 from tests.unit.listener.support.enveloping import ACCEPTED, RawSender, envelope
 from tests.unit.listener.support.peer import Peer, message
 from tests.unit.listener.support.producing import (
@@ -145,7 +145,7 @@ async def test_what_is_no_batch_is_refused_as_a_whole(node: SingleNode, payload:
 def test_a_batch_of_too_many_messages_is_not_looked_at_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     looked_at = Counter[str]()
     for name in ("section_at", "split", "decode_section"):
-        monkeypatch.setattr(batch_envelopes, name, counting(getattr(batch_envelopes, name), name, looked_at))
+        monkeypatch.setattr(event_hubs_batch, name, counting(getattr(event_hubs_batch, name), name, looked_at))
     with pytest.raises(MalformedMessage, match=f"at most {MAX_RECORDS} messages"):
         open_envelope(EMPTY * (2 * MAX_RECORDS))
     assert looked_at["split"] == looked_at["decode_section"] == 0

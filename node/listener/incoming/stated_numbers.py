@@ -35,7 +35,7 @@ from holdfast.amqp.messages.well_formed import check_message
 from holdfast.records.record_batch import SEQUENCES
 from node.listener import errors
 from node.listener.errors import Refused
-from node.listener.incoming.idempotent.producer_terms import whole_number
+from node.listener.incoming.producer_terms import whole_number
 
 _BODY = frozenset(bytes((0, 0x53, code)) for code in range(0x73, 0x78))
 """First bytes of the sections that are certainly stored: the body. There must be one."""

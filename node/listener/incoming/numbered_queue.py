@@ -1,4 +1,4 @@
-"""The messages of one idempotent producer on their way into its partition.
+"""Batches with sequence numbers on their way into one partition, from an idempotent producer or a transaction.
 
 Problem: the numbers make it safe to submit a batch again, whatever became of it. But they are no licence to submit out
 of order: what comes with the next number is stored, even if what belongs in front of it has just been refused. A client
@@ -25,7 +25,7 @@ from node.listener.incoming.append_queue import AppendQueue, QueuedBatch
 from node.partition.api import Appended, AppendOutcome, Failed
 
 
-class IdempotentAppendQueue(AppendQueue):
+class NumberedQueue(AppendQueue):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._proven = False

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.records.record_batch import RecordBatch
 from node.listener.incoming.append_queue import QueuedBatch
-from node.listener.incoming.idempotent.idempotent_append_queue import IdempotentAppendQueue
+from node.listener.incoming.numbered_queue import NumberedQueue
 from node.partition.api import AppendDone, Appended, AppendOutcome, Begins, Failed
 from node.partition.commands import OpenProducer
 from node.partition.entry import join
@@ -35,12 +35,12 @@ def batch(first: int, count: int = 1) -> QueuedBatch:
     return QueuedBatch([], numbered(records, 7, 0, first, b"".join(records)), count, 4 * count)
 
 
-def make(partition: Scripted | Replicated, *, follow: bool = True) -> tuple[IdempotentAppendQueue, Sender]:
+def make(partition: Scripted | Replicated, *, follow: bool = True) -> tuple[NumberedQueue, Sender]:
     sender = Sender()
-    return IdempotentAppendQueue(sender, partition, "log", "0", wait_s=5.0, follow=follow), sender
+    return NumberedQueue(sender, partition, "log", "0", wait_s=5.0, follow=follow), sender
 
 
-def proven(partition: Scripted, *, follow: bool = True) -> tuple[IdempotentAppendQueue, Sender]:
+def proven(partition: Scripted, *, follow: bool = True) -> tuple[NumberedQueue, Sender]:
     """An append queue whose number 1 was stored."""
     queue, sender = make(partition, follow=follow)
     queue.submit(batch(1))

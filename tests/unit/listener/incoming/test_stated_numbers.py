@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.amqp import Message, encode_message, int32, short, symbol, ulong
-from node.listener.incoming.idempotent.sequence_numbers import Run, SequenceNumberReader
+from node.listener.incoming.stated_numbers import Run, SequenceNumberReader
 from tests.unit.listener.support.producing import (
     ARGUMENT_ERROR,
     EPOCH,

@@ -27,13 +27,13 @@ from node.listener import errors
 from node.listener.attach.link_plan import Plan
 from node.listener.endpoint import EndpointHost
 from node.listener.errors import Refused
+from node.listener.incoming import producer_terms
 from node.listener.incoming.answering_link import UNKNOWN
 from node.listener.incoming.append_queue import QueuedBatch, sealed_messages
-from node.listener.incoming.batch_envelopes import Envelope
-from node.listener.incoming.idempotent import producer_terms
-from node.listener.incoming.idempotent.idempotent_append_queue import IdempotentAppendQueue
-from node.listener.incoming.idempotent.sequence_numbers import Run, SequenceNumberReader, Wrong
+from node.listener.incoming.event_hubs_batch import Envelope
 from node.listener.incoming.incoming_link import IncomingLink
+from node.listener.incoming.numbered_queue import NumberedQueue
+from node.listener.incoming.stated_numbers import Run, SequenceNumberReader, Wrong
 from node.listener.transactions.client_transaction import ClientTransaction
 from node.partition.api import Failed, PartitionHandle, ProducerOpened
 from node.partition.idempotence.producer_state import REMEMBERED_EVENTS
@@ -44,7 +44,7 @@ remembered: when a connection breaks between the credit for new messages and the
 
 
 class IdempotentLink(IncomingLink):
-    LANE = IdempotentAppendQueue
+    LANE = NumberedQueue
 
     def __init__(self, host: EndpointHost, link: ReceiverLink, plan: Plan, opened: ProducerOpened) -> None:
         super().__init__(host, link, plan)
