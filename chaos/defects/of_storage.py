@@ -11,7 +11,7 @@ from typing import Any
 from cluster.raft import RaftGroup, RaftOptions
 from cluster.raft.pysyncobj.core import MatchIndex
 from holdfast.records.record_batch import Numbering, OpenBatch, RecordBatch
-from node.listener.incoming.answering_link import AnsweringLink
+from node.listener.incoming.incoming_link import IncomingLink
 from node.partition import appender
 from node.partition.reader import LocalReader
 from node.partition.replica import PartitionReplica
@@ -149,9 +149,9 @@ def records_are_reversed() -> None:
 
 def places_are_told_wrong() -> None:
     """Acknowledge an offset that is one too high, once in a while."""
-    settle = AnsweringLink._settle_row
+    settle = IncomingLink._settle_row
 
-    def moved(self: AnsweringLink, batch: Any, at: int, count: int, offset: int, partition: Any) -> None:
+    def moved(self: IncomingLink, batch: Any, at: int, count: int, offset: int, partition: Any) -> None:
         settle(self, batch, at, count, offset + (offset % 7 == 0), partition)
 
-    AnsweringLink._settle_row = moved  # type: ignore[method-assign]
+    IncomingLink._settle_row = moved  # type: ignore[method-assign]

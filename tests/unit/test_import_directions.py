@@ -86,7 +86,7 @@ LAYERS: list[list[str]] = [
     ["holdfast.client.transport", "holdfast.client.produce", "holdfast.client.transact", "holdfast.client.producer"],
     ["holdfast.client.transport", "holdfast.client.consume", "holdfast.client.consumer"],
     ["holdfast.cli.shared", "holdfast.cli.local_cluster", "holdfast.cli.main_job", "holdfast.cli.commands"],
-    ["node.listener.attach.link_plan", "node.listener.incoming.incoming_link", "node.listener.attach.answer"],
+    ["node.listener.attach.link_plan", "node.listener.incoming.message_link", "node.listener.attach.answer"],
     ["node.listener.attach.link_plan", "node.listener.outgoing.outgoing_link", "node.listener.attach.answer"],
     ["node.listener.attach.answer", "node.listener.connection", "node.listener.listener"],
     ["node.partition.idempotence.producer_state", "node.partition.machine", "node.partition.replica"],

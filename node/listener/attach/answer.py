@@ -26,7 +26,7 @@ from node.listener.endpoint import Endpoint, EndpointHost
 from node.listener.errors import Refused
 from node.listener.incoming.batch_link import IdempotentBatchLink, IncomingBatchLink, asks_for_batches
 from node.listener.incoming.idempotent_link import IdempotentLink
-from node.listener.incoming.incoming_link import IncomingLink
+from node.listener.incoming.message_link import IncomingMessageLink
 from node.listener.info import Info
 from node.listener.management import Management, Reply
 from node.listener.outgoing.consumer_groups.claims import (
@@ -162,7 +162,7 @@ def _events(
     if isinstance(link, ReceiverLink):
         batches = plan.bound and asks_for_batches(link)
         if granted is None:
-            return (IncomingBatchLink if batches else IncomingLink)(host, link, plan)
+            return (IncomingBatchLink if batches else IncomingMessageLink)(host, link, plan)
         return (IdempotentBatchLink if batches else IdempotentLink)(host, link, plan, granted)
     assert isinstance(link, SenderLink)
     if held is not None:

@@ -2,7 +2,7 @@
 
 Problem: a producer that numbers its events must be able to resend them all after any loss, and to rely on what it is
 told: accepted is stored, once; anything else ends what it may build upon.
-Rules never broken, in addition to those of `incoming_link.py`:
+Rules never broken, in addition to those of `message_link.py`:
  - `accepted` also for what was stored before, and only after that was committed: the answer is the partition's;
  - nothing is accepted after a message that was not. The link ends with the first one that is refused, with the same
    error, and the deliveries after it are released: the producer attaches again, and goes on by what the partition
@@ -28,10 +28,10 @@ from node.listener.attach.link_plan import Plan
 from node.listener.endpoint import EndpointHost
 from node.listener.errors import Refused
 from node.listener.incoming import producer_terms
-from node.listener.incoming.answering_link import UNKNOWN
 from node.listener.incoming.append_queue import QueuedBatch, sealed_messages
 from node.listener.incoming.event_hubs_batch import Envelope
-from node.listener.incoming.incoming_link import IncomingLink
+from node.listener.incoming.incoming_link import UNKNOWN
+from node.listener.incoming.message_link import IncomingMessageLink
 from node.listener.incoming.numbered_queue import NumberedQueue
 from node.listener.incoming.stated_numbers import Run, SequenceNumberReader, Wrong
 from node.listener.transactions.client_transaction import ClientTransaction
@@ -43,7 +43,7 @@ CREDIT_LIMIT = REMEMBERED_EVENTS // 2
 remembered: when a connection breaks between the credit for new messages and the answers of the old ones, both count."""
 
 
-class IdempotentLink(IncomingLink):
+class IdempotentLink(IncomingMessageLink):
     LANE = NumberedQueue
 
     def __init__(self, host: EndpointHost, link: ReceiverLink, plan: Plan, opened: ProducerOpened) -> None:

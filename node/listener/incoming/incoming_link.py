@@ -1,67 +1,83 @@
-"""Links that bring events: one endpoint for bound and agnostic senders.
+"""Links that bring events: their answers, credit and end, and their queues to the partitions.
 
-Problem: a quarter of a million messages a second must be routed, appended and answered in a process that has four
-microseconds for each. So a message that is a body of bytes and nothing else is never touched as such: its length and
-first bytes tell that it is one; a run of messages for one partition is one list, one append, one settle.
+Problem: by its answer a client decides whether it sends again, and whether its next message may overtake; and some
+clients do not know the answer that would be true.
 
-Rule never broken: nothing is stored that a reader could not decode (`well_formed.py`): a log would keep it for ever.
-What becomes of each delivery is told by `answering_link.py`, which this is built upon. Links of idempotent producers
-are served by `idempotent_link.py`, which is this with numbers; those of our own producers bring record batches, and are
-served by `batch_link.py`.
-
-Rejected: two classes for bound and agnostic. They differ in one function, which partition; everything that can go wrong
-(answers, credit, order, leaving) is the same, and must stay the same.
+Rules never broken:
+ - a delivery is answered once: accepted only after its record is committed; rejected when the message is at fault;
+   released when it certainly was not appended; modified with delivery-failed when nobody can know, to peers that list
+   that outcome. To others that is never said: see `doubtful_deliveries.py`;
+ - credit is granted for what has been answered, never for what is still under way: the window bounds what a link can
+   have in memory here, whatever the peer does;
+ - to a peer that knows the extension, an answer that asks for resending is followed by the end of the link, before any
+   later message is accepted. Else the resent message would come after its successors.
+Single messages come on links of `message_link.py`, record batches on those of `batch_link.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from itertools import groupby, repeat
+from collections.abc import Mapping
+from itertools import groupby
 from typing import Any
 
 from holdfast import protocol
 from holdfast.amqp import (
+    ACCEPTED,
+    RELEASED,
     DeliveryState,
-    MalformedMessage,
+    Modified,
+    OtherState,
     ReceiverLink,
     Rejected,
+    Source,
     Target,
     Transactional,
     Transfers,
     symbol,
+    uint,
+    ulong,
 )
 from holdfast.amqp.errors import DECODE_ERROR, Error
-from holdfast.amqp.messages.well_formed import all_data
-from holdfast.records.record_batch import RecordBatch
 from node.listener import errors
 from node.listener.attach.link_plan import Plan
-from node.listener.endpoint import EndpointHost
-from node.listener.errors import Refused
-from node.listener.incoming import routing_annotations
-from node.listener.incoming.answering_link import AnsweringLink
-from node.listener.incoming.append_queue import AppendQueue, QueuedBatch, sealed_messages
-from node.listener.incoming.event_hubs_batch import Envelope, open_envelope, read_plain
-from node.listener.incoming.partition_choice import PartitionChoice
+from node.listener.endpoint import Endpoint, EndpointHost
+from node.listener.incoming.append_queue import AppendQueue, QueuedBatch
+from node.listener.incoming.doubtful_deliveries import find_out
 from node.listener.transactions.client_transaction import ClientTransaction
+from node.partition.api import Appended, Failed
+from node.partition.idempotence.producer_state import FORGOTTEN
+
+MIN_CREDIT = 2
+"""Least credit, however big the messages: one being replicated, one on its way."""
+
+UNKNOWN = Modified(delivery_failed=True)
 
 
-@dataclass(slots=True)
-class _Gathered:
-    """Messages of one piece of input for one partition."""
-
-    deliveries: list[Any]
-    records: list[bytes]
-    size: int
+def _stored(offset: int, count: int, partition: symbol) -> OtherState:
+    return OtherState(protocol.STORED_CODE, (ulong(offset), uint(count), partition))
 
 
-class IncomingLink(AnsweringLink):
+class IncomingLink(Endpoint):
+    """Implements `QueueOwner`. A subclass says how transfers become batches."""
+
     LANE: type[AppendQueue] = AppendQueue
+    link: ReceiverLink
 
     def __init__(self, host: EndpointHost, link: ReceiverLink, plan: Plan) -> None:
         super().__init__(host, link, plan)
         self._queues: dict[str, AppendQueue] = {}
-        self._choice = PartitionChoice(plan)
+        self._unanswered = 0
+        self._mean_size = 0.0
+        self._redirects = plan.bound and host.redirects
+        self._window = host.config.credit_window  # messages
+        source = link.remote_source
+        outcomes = source.outcomes if isinstance(source, Source) else ()
+        self._tells_places = protocol.STORED in outcomes
+        self._tells_doubts = protocol.MODIFIED in outcomes
+        self._doubtful: list[QueuedBatch] = []  # never to be answered: the link ends for their sake
+        self._doubtful_count = 0
+        self._asked_about: list[QueuedBatch] = []  # a leader may yet tell their fate
+        self._ordered = self._redirects or host.knows_streams  # nothing is accepted behind what was not
 
     def open(self) -> None:
         bound = self.plan.partition
@@ -102,64 +118,7 @@ class IncomingLink(AnsweringLink):
 
     def _take(self, event: Transfers, transaction: ClientTransaction | None) -> None:
         """Take in consecutive transfers, all of them in this transaction or in none."""
-        deliveries, payloads, start = event.deliveries, event.payloads, 0
-        for at in (*event.batches, len(payloads)):  # the batches are Event Hubs' envelopes, the rest single messages
-            if start < at:
-                self._messages(deliveries[start:at], payloads[start:at], transaction)
-            if at < len(payloads):
-                self._envelope(deliveries[at : at + 1], payloads[at], transaction)
-            start = at + 1
-
-    def _messages(self, deliveries: list[Any], payloads: list[bytes], transaction: ClientTransaction | None) -> None:
-        count, size = self._count(payloads)
-        partition = self.plan.partition
-        if not all_data(payloads):
-            self._sort(deliveries, payloads, transaction)
-            return
-        if partition is None:
-            partitions = self._choice.all()
-            if not partitions:
-                self._turn_down_one(deliveries, count, size, errors.log_deleted(self.plan.log), transaction)
-                return
-            partition = self._choice.next(partitions)
-        self._submit(partition, QueuedBatch(deliveries, sealed_messages(payloads), count, size), transaction)
-
-    def _envelope(self, own: list[Any], payload: bytes, transaction: ClientTransaction | None) -> None:
-        self._note(1, len(payload), 0)
-        try:
-            envelope = open_envelope(payload)
-        except MalformedMessage as problem:
-            self._unreadable(own, len(payload), problem, transaction)
-        else:
-            self.host.received(0, 0, len(envelope.messages))
-            self._take_envelope(own, envelope, len(payload), transaction)
-
-    def _take_envelope(
-        self, own: list[Any], envelope: Envelope, size: int, transaction: ClientTransaction | None
-    ) -> None:
-        """Append an envelope: one delivery, one outcome. `size`: its bytes here."""
-        try:
-            partition, sealed = self._open(envelope)
-        except MalformedMessage as problem:
-            self._unreadable(own, size, problem, transaction)
-        except Refused as refusal:
-            self._batch_refused(own, size, refusal.error, transaction)
-        else:
-            self._submit(partition, QueuedBatch(own, sealed, 1, size), transaction)
-
-    def _unreadable(self, own: list[Any], size: int, problem: Exception, transaction: ClientTransaction | None) -> None:
-        text = f"the batch cannot be read: {problem}; correct it, do not resend it"
-        self._batch_refused(own, size, Error(DECODE_ERROR, text), transaction)
-
-    def _open(self, envelope: Envelope) -> tuple[str, RecordBatch]:
-        """The envelope's partition, and the records to store."""
-        partitions = self._choice.all()
-        contents = read_plain(envelope)
-        chosen = self._choice.choose(contents.target_partition, contents.group_key, partitions)
-        return chosen if chosen is not None else self._choice.next(partitions), sealed_messages(contents.records)
-
-    def _batch_refused(self, own: list[Any], size: int, error: Error, transaction: ClientTransaction | None) -> None:
-        self._turn_down_one(own, 1, size, error, transaction)
+        raise NotImplementedError
 
     def _submit(self, partition: str, batch: QueuedBatch, transaction: ClientTransaction | None) -> None:
         """Send the batch on its way into the partition, or hand it to its transaction."""
@@ -182,38 +141,6 @@ class IncomingLink(AnsweringLink):
             state = Transactional(transaction.txn_id, Rejected(error))
         self._answer(deliveries, count, size, state)
 
-    def _sort(self, deliveries: list[Any], payloads: list[bytes], transaction: ClientTransaction | None) -> None:
-        """Look at messages one by one, and group them by partition."""
-        partitions = self._choice.all()
-        unhinted: str | None = self.plan.partition
-        groups: dict[str, _Gathered] = {}
-        handles: Iterable[Any] = deliveries or repeat(None)
-        for handle, payload in zip(handles, payloads, strict=False):
-            own = [handle] if deliveries else []
-            try:
-                message = routing_annotations.read(payload)
-                partition = self._choice.choose(message.target_partition, message.group_key, partitions)
-            except MalformedMessage as problem:
-                text = f"the message cannot be read: {problem}; correct it, do not resend it"
-                self._turn_down_one(own, 1, len(payload), Error(DECODE_ERROR, text), transaction)
-                continue
-            except Refused as refusal:
-                self._turn_down_one(own, 1, len(payload), refusal.error, transaction)
-                continue
-            if partition is None:
-                partition = unhinted = unhinted or self._choice.next(partitions)
-            if partition not in groups:
-                groups[partition] = _Gathered([], [], 0)
-            gathered = groups[partition]
-            gathered.deliveries += own
-            gathered.records.append(message.stored)
-            gathered.size += len(payload)
-        for partition, gathered in groups.items():
-            records = gathered.records
-            batch = QueuedBatch(gathered.deliveries, sealed_messages(records), len(records), gathered.size)
-            batch.in_row = batch.count == len(payloads)
-            self._submit(partition, batch, transaction)
-
     def _queue(self, partition: str) -> AppendQueue:
         queue = self._queues.get(partition)
         if queue is None:
@@ -229,11 +156,130 @@ class IncomingLink(AnsweringLink):
                 queue.close()
         return queue
 
+    def _unreadable(self, own: list[Any], size: int, problem: Exception, transaction: ClientTransaction | None) -> None:
+        text = f"the batch cannot be read: {problem}; correct it, do not resend it"
+        self._batch_refused(own, size, Error(DECODE_ERROR, text), transaction)
+
+    def _batch_refused(self, own: list[Any], size: int, error: Error, transaction: ClientTransaction | None) -> None:
+        self._turn_down_one(own, 1, size, error, transaction)
+
+    def _count(self, payloads: list[bytes]) -> tuple[int, int]:
+        """Count messages as unanswered. Returns their number and bytes."""
+        count, size = len(payloads), sum(map(len, payloads))
+        self._note(count, size, count)
+        return count, size
+
+    def _note(self, count: int, size: int, events: int) -> None:
+        self._unanswered += count
+        share = min(1.0, count / 64) if self._mean_size else 1.0
+        self._mean_size += (size / count - self._mean_size) * share
+        self.host.received(count, size, events)
+
+    # -------------------------------------------------------------------------------------------- answers go out
+
+    def accepted(self, batch: QueuedBatch, stored: Appended, partition: str) -> None:
+        if not self._tells_places:
+            self._answer(batch.deliveries, batch.count, batch.size, ACCEPTED)
+            return
+        rows = stored.rows(batch.events)
+        if batch.events != batch.count:  # one delivery: it tells a place, or nothing if its events stand in several
+            rows = ((1, rows[0][1] if len(rows) == 1 else FORGOTTEN),)
+        at = 0
+        for count, offset in rows:
+            self._settle_row(batch, at, count, offset, symbol(partition))
+            at += count
+        self._account(batch.count, batch.size, True)
+
+    def _settle_row(self, batch: QueuedBatch, at: int, count: int, offset: int, partition: symbol) -> None:
+        """Settle deliveries whose records are consecutive in the log, the first at `offset`; the first
+        answer tells the offset of all if they came in a row."""
+        link, deliveries = self.link, batch.deliveries
+        if offset == FORGOTTEN:
+            link.settle(deliveries[at : at + count], ACCEPTED)
+            return
+        if batch.in_row:
+            link.settle(deliveries[at : at + 1], _stored(offset, count, partition))
+            link.settle(deliveries[at + 1 : at + count], ACCEPTED)
+            return
+        for place in range(count):
+            link.settle(deliveries[at + place : at + place + 1], _stored(offset + place, 1, partition))
+
+    def uncertain(self, batch: QueuedBatch, why: Failed, partition: str) -> None:
+        if self._tells_doubts or not batch.deliveries:
+            self._answer(batch.deliveries, batch.count, batch.size, UNKNOWN)
+        else:
+            self._asked_about.append(batch)
+            self.host.spawn(self._find_out(batch, why, partition))
+        self._order_at_risk()
+
+    async def _find_out(self, batch: QueuedBatch, why: Failed, partition: str) -> None:
+        wait_s = self.host.config.leader_wait_s
+        broker, log = self.plan.broker, self.plan.log
+        stored = await find_out(broker, log, partition, why, wait_s)
+        if batch not in self._asked_about:  # the link is gone, and has let go of the batch
+            return
+        self._asked_about.remove(batch)
+        if broker.describe(log) is None:  # the log is gone, and the batch's fate with it
+            self._answer(batch.deliveries, batch.count, batch.size, Rejected(errors.log_deleted(log)))
+        elif stored is None:
+            self.in_doubt(batch)
+        else:
+            self._answer(batch.deliveries, batch.count, batch.size, ACCEPTED if stored else RELEASED)
+            if not stored:
+                self._order_at_risk()
+        self.host.flush_soon()
+
+    def in_doubt(self, batch: QueuedBatch) -> None:
+        """Leave a batch of unknown outcome unanswered for good, and end the link."""
+        self._doubtful.append(batch)
+        self._doubtful_count += batch.count
+        self.leave(errors.outcome_unknown(self.plan.log), over=True)
+
+    def refused(self, batch: QueuedBatch, why: Failed) -> None:
+        error = errors.append_refused(why, self.plan.log)
+        self._answer(batch.deliveries, batch.count, batch.size, Rejected(error))
+        if why.kind == "deleted":
+            self.leave(errors.log_deleted(self.plan.log))
+
+    def turned_away(self, batch: QueuedBatch, why: str) -> None:
+        self._answer(batch.deliveries, batch.count, batch.size, RELEASED)
+        self._order_at_risk()
+
+    def broken(self, error: BaseException) -> None:
+        self.host.fail(error)
+
+    def _answer(self, deliveries: list[Any], count: int, size: int, state: DeliveryState) -> None:
+        self.link.settle(deliveries, state)
+        self._account(count, size, state is ACCEPTED)
+
+    def _account(self, count: int, size: int, accepted: bool) -> None:
+        self._unanswered -= count
+        self.host.answered(count, size, accepted)
+        if not self.leaving:
+            self._top_up()
+        elif self.idle:
+            self.maybe_close()
+
+    def _top_up(self) -> None:
+        """Refill the window in quarters, so that a flow frame goes out for many messages, not for each."""
+        window, window_bytes = self._window, self.host.config.credit_window_bytes
+        if self._mean_size * window > window_bytes:
+            window = max(MIN_CREDIT, int(window_bytes / self._mean_size))
+        missing = window - self._unanswered - self.link.credit
+        if missing > 0 and missing * 4 >= window:
+            self.link.grant(missing)
+
+    def answer_in_transaction(self, batch: QueuedBatch, state: DeliveryState) -> None:
+        """Settle a batch that was handed to a transaction."""
+        accepted = isinstance(state, Transactional) and state.outcome is ACCEPTED
+        self.link.settle(batch.deliveries, state)
+        self._account(batch.count, batch.size, accepted)
+        self.host.flush_soon()
+
     # -------------------------------------------------------------------------------------------- changes, leaving
 
     def on_change(self) -> None:
         super().on_change()
-        self._choice.changed()
         if self.leaving:
             return
         if self.plan.broker.describe(self.plan.log) is None:
@@ -247,3 +293,40 @@ class IncomingLink(AnsweringLink):
     def quiesce(self) -> None:
         for queue in self._queues.values():
             queue.close()
+
+    def _order_at_risk(self) -> None:
+        if self.leaving or not self._ordered:
+            return
+        broker, log, bound = self.plan.broker, self.plan.log, self.plan.partition
+        if broker.describe(log) is None:
+            self.leave(errors.log_deleted(log))
+        elif self._redirects and bound is not None and not broker.is_local(log, bound):
+            self.move()
+        else:
+            self.leave(errors.order_at_risk(self.plan.log))
+
+    @property
+    def idle(self) -> bool:
+        return self._unanswered == self._doubtful_count
+
+    def maybe_close(self) -> None:
+        super().maybe_close()
+        if self._doubtful and not self.link.alive:
+            self._forget_doubtful()
+
+    def _forget_doubtful(self) -> None:
+        """Let go of doubtful deliveries: the peer was told that the link ended with an error, or has ended it itself.
+        They are never settled, not even without a state, which some clients take for an answer: the engine keeps them
+        until the connection ends.
+        """
+        doubtful, self._doubtful, self._doubtful_count = self._doubtful, [], 0
+        for batch in doubtful:
+            self._unanswered -= batch.count
+            self.host.answered(batch.count, batch.size, False)
+
+    def gone(self) -> None:
+        super().gone()
+        self.quiesce()
+        asked, self._asked_about = self._asked_about, []
+        self._doubtful += asked
+        self._forget_doubtful()
