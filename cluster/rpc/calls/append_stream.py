@@ -9,6 +9,8 @@ since a message costs 50 us and a request 2. A batch goes as it is.
 Nothing overtakes a request that was refused for the moment, or whose outcome is unknown: the other node refuses all
 after it on the stream, this side refuses what comes until all of them are answered, and only the next stream takes
 requests again.
+
+Rejected: an `OrderedWindow`, as links have. A refusal is passed on at once, so nothing is kept here to be sent again.
 """
 
 from __future__ import annotations

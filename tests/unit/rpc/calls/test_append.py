@@ -142,6 +142,31 @@ async def test_after_a_refusal_the_stream_takes_no_more_until_what_came_before_i
         assert answers[2:] == [Appended(0, 1001), Appended(1, 1003)]
 
 
+async def test_a_refusal_stands_at_both_ends_whatever_is_answered_after_it() -> None:
+    async with cluster_of(1, 2) as nodes:
+        partition = nodes[2].groups[GROUP] = MemoryPartition()
+        asked: list[Any] = []
+        partition.append = lambda batch, done, begins=None: asked.append(done)  # type: ignore[method-assign]
+        client = nodes[1].network.client(2)
+        answers: list[Any] = []
+        too_large = Failed("too_large", False, "more than an entry holds")
+        for record in (b"first", b"second", b"third", b"fourth"):
+            client.append(GROUP, batch_of([record]), answers.append)
+        await until(lambda: len(asked) == 4, "the requests")
+        asked[1](Failed("overloaded", True, "not now"))
+        asked[0](too_large)
+        client.append(GROUP, batch_of([b"sent before anything was heard"]), answers.append)
+        await until(lambda: len(answers) == 3, "three refusals")
+        asked[2](too_large)
+        await until(lambda: len(answers) == 4, "another one, which is for good")
+        client.append(GROUP, batch_of([b"not sent"]), answers.append)
+        kinds = [answer.kind for answer in answers]
+        assert kinds == ["overloaded", "too_large", "overloaded", "too_large", "overloaded"]
+        asked[3](Appended(0, 1001))
+        await until(lambda: len(answers) == 6, "the last answer")
+        assert len(asked) == 4
+
+
 async def test_a_group_that_the_node_does_not_host_is_not_led_there() -> None:
     async with cluster_of(1, 2) as nodes:
         answers: list[Any] = []
