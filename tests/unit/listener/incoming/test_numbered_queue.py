@@ -164,6 +164,27 @@ async def test_a_gap_that_was_torn_here_is_not_the_producers_fault(torn_by: Fail
     assert sender.answers == [("accepted", record(2)), ("accepted", record(3))]
 
 
+async def test_a_gap_behind_what_was_torn_and_sent_again_is_the_producers_fault() -> None:
+    partition = Scripted()
+    queue, sender = proven(partition)
+    queue.submit(batch(2))
+    partition.leading = 2
+    partition.answer(NOT_LEADER)
+    queue.submit(batch(9))
+    partition.answer()
+    partition.answer(OUT_OF_ORDER)
+    assert sender.answers == [("accepted", record(2)), ("refused", record(9))]
+
+
+async def test_a_doubt_of_a_closed_queue_is_told() -> None:
+    partition = Scripted()
+    queue, sender = proven(partition)
+    queue.submit(batch(2))
+    queue.close()
+    partition.answer(UNKNOWN)
+    assert sender.answers == [("uncertain", record(2))]
+
+
 async def test_a_refusal_on_the_spot_does_not_overtake_what_was_proposed_before() -> None:
     partition = Scripted()
     queue, sender = proven(partition)
