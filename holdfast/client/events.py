@@ -91,7 +91,7 @@ class Event:
     """An event to be sent. `key` chooses the partition where the call that sends it names none.
 
     `published_sequence_number` is set when an idempotent producer has published the event by `send` or as one of a
-    list given to `send_batch`; from then on it is not published again.
+    list given to `send_batch`. A producer with `partition_options` does not publish it again.
     """
 
     __slots__ = ("being_published", "body", "key", "properties", "published_sequence_number")

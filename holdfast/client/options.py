@@ -92,8 +92,10 @@ class ProducerOptions:
     compression: Compression = "none"  # of events on their way to a node, those together that go out together
     delivery_timeout_s: float = 30.0  # without any confirmation for so long, events are given up
     after_failure: AfterFailure = "raise"  # what `send` does when nobody has heard of a failure
-    idempotent: bool = False
-    partition_options: Mapping[str, PartitionPublishingOptions] = field(default_factory=dict)  # idempotent only
+    idempotent: bool = True  # events are numbered, so that none is stored twice
+    # With any of them, the producer is one that the program names, by the rules of Event Hubs: each call names its
+    # partition, an event is published once, and the producer never goes on as another one.
+    partition_options: Mapping[str, PartitionPublishingOptions] = field(default_factory=dict)
     transactional_id: str | None = None  # of `transaction()`: the last producer to open it has it alone
     transaction_timeout_s: float = 60.0  # a transaction that is open for longer is rolled back by the nodes
     commit_answer: CommitAnswer = "visible"  # what `commit` of a transaction waits for
@@ -125,16 +127,11 @@ class ProducerOptions:
         if self.commit_answer not in get_args(CommitAnswer):
             names = ", ".join(get_args(CommitAnswer))
             raise ConfigurationError(f"commit_answer is one of {names}, not {self.commit_answer!r}")
-        if name is not None and self.idempotent:
-            raise ConfigurationError(
-                "transactions number events by themselves: a producer is idempotent, or has a transactional_id",
-                advice="leave out idempotent=True",
-            )
 
     def _check_idempotence(self) -> None:
         if self.partition_options and not self.idempotent:
             raise ConfigurationError(
-                "partition_options are those of an idempotent producer", advice="give idempotent=True with them"
+                "partition_options are those of an idempotent producer", advice="leave out idempotent=False"
             )
         for partition, options in self.partition_options.items():
             if not isinstance(partition, str):

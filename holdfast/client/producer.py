@@ -6,8 +6,8 @@ Rules never broken:
  - what `flush` or `close` returned without an error for is stored; what failed is told to who asks for it, or raised by
    the next `flush`, once, and by each `send` before that (see `failures`);
  - memory is bounded: `send` waits when the buffer is full, `send_nowait` raises;
- - events of one key stay in order (see `partition_sender`); delivery is at least once: copies after a failover are
-   counted. With `idempotent=True` there are none.
+ - events of one key stay in order, and none is stored twice (see `partition_sender`). With `idempotent=False` delivery
+   is at least once: copies after a failover are counted.
 Rejected: a thread of its own with a lock per event.
 
 Events with a key go to the partition that the node itself would choose (`holdfast.amqp.partition_key`), over a link
@@ -283,9 +283,7 @@ class ProducerClient:
         self._intake.check_place(key, partition)
         if partition is not None:
             self._accumulator.partitions.check(partition)
-        return EventBatch(
-            partition, key, max_bytes=most, numbered=self.options.idempotent, takes_keys=self._intake.takes_keys
-        )
+        return EventBatch(partition, key, max_bytes=most, named=bool(self.options.partition_options))
 
     async def send_batch(
         self,
@@ -300,7 +298,7 @@ class ProducerClient:
         had arrived is not stored twice. Otherwise single events may have failed (`UndeliveredError` tells how many).
         """
         self._check_takes()
-        partition, key = place_of(batch, partition, key, numbered=self.options.idempotent)
+        partition, key = place_of(batch, partition, key, named=bool(self.options.partition_options))
         if not isinstance(batch, EventBatch):
             batch = list(batch)
         self._intake.check_places(() if isinstance(batch, EventBatch) else batch, key, partition)
@@ -316,7 +314,9 @@ class ProducerClient:
     async def _publish(
         self, batch: EventBatch | Sequence[Event | bytes | str], key: str | None, sender: PartitionSender
     ) -> DeliveryResult:
-        pending = publication_of(batch, key, sender.partition, _nothing)
+        in_doubt = isinstance(batch, EventBatch) and sender.check_again(batch)
+        pending = publication_of(batch, key, sender.partition, _nothing, named=bool(self.options.partition_options))
+        pending.in_doubt = in_doubt
         if isinstance(batch, EventBatch):
             batch.partition = sender.partition  # given again after a failure, it goes where its numbers are known
         self._accumulator.take_alone(sender, pending)
@@ -347,7 +347,6 @@ class ProducerClient:
         """A transaction, one at a time: `async with` begins it, and leaving the block commits it; an exception rolls it
         back."""
         self._check_open()
-        self._check_transactions()
         if self._transactor is None:
             self._transactor = Transactor(self._servers, self.log, self.options)
         side = self._transaction_side(self._transaction_begins, self._transaction_over)
@@ -369,7 +368,6 @@ class ProducerClient:
         `lease_s`: a process that hangs for so long loses what it has written. `idle_s`: so does a program that asks
         nothing of the member for so long; None: it may take its time."""
         self._check_open()
-        self._check_transactions()
         wish = MemberWish(None, 0, names=GroupNames(writer, batch, run), part=part, attempt=attempt, lease_s=lease_s)
         wish.check()
         side = self._transaction_side(_no_turn, _nothing)
@@ -379,13 +377,6 @@ class ProducerClient:
     def last_transaction(self) -> LastTransaction | None:
         """How the last transaction of the `transactional_id` ended, as it was told when the id was taken."""
         return None if self._transactor is None else self._transactor.last
-
-    def _check_transactions(self) -> None:
-        if self.options.idempotent:
-            raise ConfigurationError(
-                "an idempotent producer has no transactions: in those, the nodes number the events",
-                advice="leave out idempotent=True",
-            )
 
     async def _transaction_begins(self, transaction: Transaction) -> None:
         self._check_open()

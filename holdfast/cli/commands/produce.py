@@ -63,7 +63,11 @@ class InputSource:
 @click.option("--key", default=None, help="Give every event this key.")
 @click.option("--partition", default=None, help="Publish every event to this partition.")
 @click.option("--redirect/--no-redirect", default=True, help="Follow the node to the leaders (default), or stay.")
-@click.option("--idempotent", is_flag=True, help="Number the events, so that none is stored twice.")
+@click.option(
+    "--idempotent/--no-idempotent",
+    default=True,
+    help="Number the events, so that none is stored twice (default), or not.",
+)
 @click.option("--producer-group", type=click.IntRange(0, MAX_GROUP_ID), default=None, help="Publish as this producer.")
 @click.option(
     "--owner-level",
@@ -121,7 +125,7 @@ def produce(
     if not idempotent and own != PartitionPublishingOptions():
         raise CliError(
             "--producer-group, --owner-level and --starting-sequence are those of an idempotent producer",
-            advice="give --idempotent with them",
+            advice="leave out --no-idempotent",
             exit_code=EXIT_USAGE,
         )
     is_named = own != PartitionPublishingOptions()
@@ -131,7 +135,10 @@ def produce(
             advice="give --partition, and no key",
             exit_code=EXIT_USAGE,
         )
-    _check_transactions(transactional_id, transaction_size, idempotent)
+    if transaction_size is not None and transactional_id is None:
+        raise CliError(
+            "--transaction-size is that of transactions", advice="give --transactional-id with it", exit_code=EXIT_USAGE
+        )
     options = ProducerOptions(
         transactional_id=transactional_id,
         compression=compression,
@@ -154,19 +161,6 @@ def produce(
         frame.output.say(f"{said} ({more})" if more else said)
         if "producer_group_id" in result:
             frame.output.say(_to_go_on(result))
-
-
-def _check_transactions(transactional_id: str | None, transaction_size: int | None, idempotent: bool) -> None:
-    if transaction_size is not None and transactional_id is None:
-        raise CliError(
-            "--transaction-size is that of transactions", advice="give --transactional-id with it", exit_code=EXIT_USAGE
-        )
-    if transactional_id is not None and idempotent:
-        raise CliError(
-            "--idempotent and --transactional-id exclude each other",
-            advice="leave --idempotent out: the events of a transaction are numbered by the nodes",
-            exit_code=EXIT_USAGE,
-        )
 
 
 def _to_go_on(state: dict[str, Any]) -> str:
@@ -299,8 +293,8 @@ class TransactionSink(Sink):
 
 
 async def _state(producer: ProducerClient, partition: str | None) -> dict[str, Any]:
-    """State of an idempotent producer that it needs to go on. Empty if it never was open."""
-    if not producer.options.idempotent or partition is None:
+    """State of a named producer that it needs to go on. Empty if it never was open."""
+    if not producer.options.partition_options or partition is None:
         return {}
     try:
         properties = await producer.get_partition_publishing_properties(partition)

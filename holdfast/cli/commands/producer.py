@@ -50,7 +50,7 @@ def describe_producer(frame: CommandFrame, log: str, partition: str, producer_gr
     frame.output.table("", COLUMNS, [_row(found)])
     if not frame.output.as_json and found.get("last_sequence") is not None:
         frame.output.say(
-            f"to go on as this producer: holdfast produce {log} --idempotent --partition {partition} "
+            f"to go on as this producer: holdfast produce {log} --partition {partition} "
             f"--producer-group {producer_group}"
         )
 

@@ -28,7 +28,7 @@ from holdfast.amqp.messages.message import offset_text
 from holdfast.client.callbacks import FAULTS, report
 from holdfast.client.errors import HoldfastError
 from holdfast.client.events import Event
-from holdfast.client.produce.producer_identity import following
+from holdfast.client.produce.producer_identity import ProducerTerm, following
 from holdfast.client.transport.batch_transfers import EVENT_BYTES
 from holdfast.records.codec import Codec
 from holdfast.records.digests import digests_of, digests_of_messages
@@ -43,6 +43,9 @@ EVENT_COST = EVENT_BYTES + MAX_HEAD_BYTES
 class Publication(Protocol):
     """An `EventBatch`, as it hears what became of it."""
 
+    doubted_under: ProducerTerm | None  # it was sent so, and may be stored
+
+    def __len__(self) -> int: ...
     def published(self, starting_number: int | None) -> None: ...
     def unlock(self) -> None: ...
 
@@ -66,8 +69,9 @@ class PendingBatch:
     it. A batch that is not sent yet may be cut; then `rest` holds what stood behind the cut."""
 
     __slots__ = (
-        "_asked", "_dones", "_given", "_told", "_unclaimed", "_waiters", "error", "events", "is_settled", "number",
-        "offset", "open", "partition", "publication", "rest", "sealed", "sent_s", "since_s", "size", "stands_alone",
+        "_asked", "_dones", "_given", "_told", "_unclaimed", "_waiters", "error", "events", "in_doubt", "is_settled",
+        "number", "offset", "open", "partition", "publication", "rest", "sealed", "sent_s", "since_s", "size",
+        "stands_alone",
     )  # fmt: skip
 
     def __init__(self, partition: str, unclaimed: Callable[[PendingBatch], None]) -> None:
@@ -80,6 +84,7 @@ class PendingBatch:
         self.stands_alone = False  # a call of its own publishes it: nothing else is put into it, and it is not cut
         self.publication: Publication | None = None  # whose events these are, to be told with it
         self.number: int | None = None  # of the first event, once it was sent by an idempotent producer
+        self.in_doubt = False  # it was sent, and may be stored although nobody said so
         self.offset: int | None = None  # of the first event, when a node has told
         self.since_s = monotonic()  # events are here since then, in the time of the event loop
         self.sent_s = 0.0
@@ -116,13 +121,14 @@ class PendingBatch:
         """Bytes of the events in the batch that is sent, at most."""
         return self.size + self.events * EVENT_COST
 
-    def seal(self, codec: Codec, *, numbered: bool) -> RecordBatch:
-        """The batch as it is sent, each time the same; nothing is added from now on."""
+    def seal(self, codec: Codec, *, with_digests: bool) -> RecordBatch:
+        """The batch as it is sent, each time the same; nothing is added from now on. `with_digests`: its events are
+        recognised one by one, also in another cut."""
         if self.sealed is None:
             batch = self.open
             assert batch is not None, "it is settled"
             digests = b""
-            if numbered:
+            if with_digests:
                 digests = digests_of(batch.pieces) if batch.are_bodies else digests_of_messages(batch.pieces)
             self.sealed, self.open = batch.seal(codec, digests), None
         return self.sealed

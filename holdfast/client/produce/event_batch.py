@@ -16,27 +16,28 @@ from holdfast.client.errors import BatchFullError, ConfigurationError, EventTooL
 from holdfast.client.events import Event, as_event, encode_content, encode_event
 from holdfast.client.produce.delivery import PendingBatch
 from holdfast.client.produce.pieces import claim
+from holdfast.client.produce.producer_identity import ProducerTerm
 
 MAX_BATCH_BYTES = 1 << 20  # the default; what one entry of the replicated log holds
-# Of an idempotent batch: a node that is short of memory remembers so many events of each producer, so a batch that
-# failed is still recognised when it is sent once more.
 MAX_BATCH_EVENTS = 4096
+"""A node that is short of memory remembers so many events of each producer, so a batch that failed is still recognised
+when it is sent once more."""
 
 
 Events = Sequence["Event | bytes | str"]
 
 
 def place_of(
-    batch: EventBatch | Events, partition: str | None, key: str | None, *, numbered: bool
+    batch: EventBatch | Events, partition: str | None, key: str | None, *, named: bool
 ) -> tuple[str | None, str | None]:
     """(partition, key) where a batch, or a list of events, goes. Raises ConfigurationError, InvalidOperationError.
-    `numbered`: it is sent by an idempotent producer."""
+    `named`: it is sent by a producer with `partition_options`."""
     if isinstance(batch, EventBatch):
         if partition is not None or key is not None:
             raise ConfigurationError("a batch knows where it goes", advice="name the place in create_batch")
-        if batch.numbered != numbered:
+        if batch.named != named:
             raise InvalidOperationError(
-                "the batch was made by a producer of the other kind (idempotent or not)",
+                "the batch was made by a producer of the other kind (with partition_options or without)",
                 advice="make it by create_batch of the producer that sends it",
             )
         return batch.partition, batch.key
@@ -57,9 +58,15 @@ def contents_of(batch: EventBatch | Events, key: str | None) -> list[bytes]:
 
 
 def publication_of(
-    batch: EventBatch | Events, key: str | None, partition: str, unclaimed: Callable[[PendingBatch], None]
+    batch: EventBatch | Events,
+    key: str | None,
+    partition: str,
+    unclaimed: Callable[[PendingBatch], None],
+    *,
+    named: bool,
 ) -> PendingBatch:
-    """Make the batch that an idempotent producer publishes as a whole; nobody else publishes any of it now."""
+    """Make the batch that an idempotent producer publishes as a whole. `named`: by a producer with `partition_options`,
+    which publishes an event only once (Event Hubs)."""
     contents = contents_of(batch, key)
     if len(contents) > MAX_BATCH_EVENTS:
         raise BatchFullError(
@@ -73,7 +80,8 @@ def publication_of(
         pending.publication = batch
     else:
         given = {place: event for place, event in enumerate(batch) if isinstance(event, Event)}
-        claim(list(given.values()))
+        if named:
+            claim(list(given.values()))
         for place, event in given.items():
             pending.learns(place, event)
     pending.extend(contents, sum(map(len, contents)), bodies=False)
@@ -83,22 +91,20 @@ def publication_of(
 class EventBatch:
     """Made by `ProducerClient.create_batch`."""
 
-    def __init__(
-        self, partition: str | None, key: str | None, *, max_bytes: int, numbered: bool, takes_keys: bool = True
-    ) -> None:
-        """`takes_keys`: its events may have keys of their own."""
-        self.partition, self.key, self._takes_keys = partition, key, takes_keys
+    def __init__(self, partition: str | None, key: str | None, *, max_bytes: int, named: bool = False) -> None:
+        """`named`: made by a producer with `partition_options`, which publishes a batch once and takes no keys."""
+        self.partition, self.key, self.named = partition, key, named
         self.max_bytes = max_bytes
-        self.numbered = numbered  # made by an idempotent producer
+        self.doubted_under: ProducerTerm | None = None
         self.size_bytes = 0
         self.starting_published_sequence_number: int | None = None
         self.contents: list[bytes] = []
         self._publishing = self._published = False
 
     @classmethod
-    def of_encoded(cls, partition: str, contents: list[bytes], *, numbered: bool) -> EventBatch:
+    def of_encoded(cls, partition: str, contents: list[bytes]) -> EventBatch:
         """A batch of events that were encoded before, by a caller that keeps to the limits: nothing is added to it."""
-        batch = cls(partition, None, max_bytes=0, numbered=numbered)
+        batch = cls(partition, None, max_bytes=0)
         batch.contents = contents
         batch.size_bytes = sum(map(len, contents))
         return batch
@@ -112,8 +118,8 @@ class EventBatch:
 
     @property
     def is_locked(self) -> bool:
-        """True while it is published, and after an idempotent producer has published it."""
-        return self._publishing or self._published
+        """True while it is published, and after a producer with `partition_options` has published it."""
+        return self._publishing or (self.named and self._published)
 
     @property
     def is_published(self) -> bool:
@@ -122,12 +128,13 @@ class EventBatch:
     def try_add(self, event: Event | bytes | str) -> bool:
         """Add an event if there is room for it. An event that no batch has room for raises `EventTooLargeError`."""
         if self.is_locked:
-            raise InvalidOperationError(f"the batch {'was' if self._published else 'is being'} published: it is locked")
+            how = "is being" if self._publishing else "was"
+            raise InvalidOperationError(f"the batch {how} published: it is locked")
         content = self._content(event)
         size = len(content)
         if size > self.max_bytes:
             raise EventTooLargeError(f"an event of {size} bytes is larger than a batch of {self.max_bytes}")
-        if self.size_bytes + size > self.max_bytes or (self.numbered and len(self) >= MAX_BATCH_EVENTS):
+        if self.size_bytes + size > self.max_bytes or len(self) >= MAX_BATCH_EVENTS:
             return False
         self.contents.append(content)
         self.size_bytes += size
@@ -137,7 +144,7 @@ class EventBatch:
         if isinstance(event, bytes):  # the usual case, for which no Event is made
             return encode_content(event) if self.key is None else encode_event(event, self.key)
         event = event if isinstance(event, Event) else Event(event)
-        if event.key is not None and not (self._takes_keys and self.key in (None, event.key)):
+        if event.key is not None and (self.named or self.key not in (None, event.key)):
             raise ConfigurationError(f"an event with the key {event.key!r} does not belong into {self!r}")
         key = self.key if event.key is None else event.key
         return encode_event(event.body, key, event.properties)
@@ -154,14 +161,14 @@ class EventBatch:
     def lock(self) -> None:
         """Publishing begins."""
         if self.is_locked:
-            how = "was published before" if self._published else "is being published"
+            how = "is being published" if self._publishing else "was published before"
             raise InvalidOperationError(f"the batch {how}: it cannot be published anew")
-        self._publishing = True
+        self._publishing, self._published = True, False
 
     def published(self, starting_number: int | None) -> None:
         """Note that it stands in the log."""
         self._publishing = False
-        self._published = self.numbered
+        self._published, self.doubted_under = True, None
         self.starting_published_sequence_number = starting_number
 
     def unlock(self) -> None:

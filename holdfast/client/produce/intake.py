@@ -20,11 +20,11 @@ from holdfast.client.produce.pieces import MAX_MESSAGE_BYTES, Pieces, check_many
 class Intake:
     def __init__(self, accumulator: Accumulator, options: ProducerOptions) -> None:
         self._accumulator, self._idempotent = accumulator, options.idempotent
-        self.takes_keys = not options.partition_options  # else the program names producers: Event Hubs' rules hold
+        self._named = bool(options.partition_options)
 
     def check_place(self, key: str | None, partition: str | None) -> None:
         """Raise ConfigurationError for what a producer with `partition_options` cannot do (Event Hubs, IP-2)."""
-        if self.takes_keys:
+        if not self._named:
             return
         if key is not None:
             raise ConfigurationError(
@@ -40,7 +40,7 @@ class Intake:
     def check_places(self, events: Iterable[Event | bytes | str], key: str | None, partition: str | None) -> None:
         """Do the same for the keys of single events."""
         self.check_place(key, partition)
-        if not self.takes_keys:
+        if self._named:
             for event in events:
                 if isinstance(event, Event):
                     self.check_place(event.key, partition)
@@ -75,7 +75,7 @@ class Intake:
         sender = self.sender(key, partition)
         bare = key is None and not properties
         record = body if bare else encode_event(body, key, properties)
-        if given is not None:
+        if given is not None and self._named:
             claim([given])
         return self._accumulator.take_one(sender, record, done, given, body=bare)
 
@@ -85,7 +85,7 @@ class Intake:
         """Cut these into pieces, to be taken in one by one."""
         check_many(events)
         self.check_places(events, key, partition)
-        pieces = Pieces(events, key, partition, self.sender, numbered=self._idempotent)
+        pieces = Pieces(events, key, partition, self.sender, numbered=self._idempotent, named=self._named)
         if key is None and partition is None and pieces.routes:
             self._accumulator.partitions.turn_passes()
         return pieces

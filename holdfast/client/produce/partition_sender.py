@@ -11,7 +11,9 @@ Rules never broken:
    order; copies are counted (`resent`), not hidden;
  - numbers are given when a batch is sent first. The state advances by what was accepted. What was given up in doubt
    leaves it where it was: published again, it gets the same numbers, and the node recognises what it has;
- - a refusal that concerns the numbers ends publishing to this partition for good. Other partitions go on.
+ - a refusal that concerns the numbers of a named producer ends publishing to this partition for good. Another one
+   renews itself (KIP-360): it takes a higher level, which shuts out whatever of the old one is still on its way, and
+   sends on with new numbers. Only what was certainly not stored goes on so: the owners of what is in doubt are told.
 Rejected: resending single batches as their answers come back: a released one would then overtake its successors.
 
 | state     | batch, slot free | accepted         | again     | refused                     | link ends         |
@@ -53,7 +55,7 @@ from holdfast.client.errors import (
     UndeliveredError,
 )
 from holdfast.client.produce.batch_queue import BatchQueue
-from holdfast.client.produce.delivery import PendingBatch
+from holdfast.client.produce.delivery import PendingBatch, Publication
 from holdfast.client.produce.producer_identity import PartitionPublishingProperties, ProducerIdentity
 from holdfast.client.produce.round_trips import RoundTrips
 from holdfast.client.transport.batch_transfers import EVENT_BYTES
@@ -80,6 +82,8 @@ FATAL = (ProducerStateError, ProducerStolenError, LogDeletedError)
 
 ADVICE_TO_PUBLISH_AGAIN = "send the same batch again, by this producer: what had arrived is not stored twice"
 
+ADVICE_ON_DOUBT = "read what is there, or send them again, which may store them twice"
+
 
 @dataclass
 class ProducerStats:
@@ -91,6 +95,14 @@ class ProducerStats:
     resent: int = 0  # events sent again because their outcome was unknown: an upper bound of the copies in the log
     released: int = 0  # events sent again because the node said that it did not store them
     attached: int = 0  # links opened, the first ones included
+    renewed: int = 0  # times that a partition did not know this producer, or its numbers, any more, and it began anew
+
+
+class Again(Enum):
+    """Why a batch that was not refused has to be sent again."""
+
+    NOT_STORED = auto()
+    IN_DOUBT = auto()
 
 
 class SenderState(Enum):
@@ -129,7 +141,7 @@ class PartitionSender:
         self._identity, self._one_at_a_time = identity, one_at_a_time
         self._most_events, self._codec, self._delivery_timeout_s = window, codec, delivery_timeout_s
         self._stats, self._settled = stats, settled
-        self._window: OrderedWindow[PendingBatch, Error] = OrderedWindow()
+        self._window: OrderedWindow[PendingBatch, Error | Again] = OrderedWindow()
         self._sent_events = 0  # unanswered
         self._link: Sender | None = None
         self._closed_by: HoldfastError | None = None  # why the last link ended
@@ -262,7 +274,8 @@ class PartitionSender:
         if batch.weight > link.batch_bytes and not self._fits(batch, link):
             return
         identity, queue = self._identity, self.queue
-        sealed = batch.seal(self._codec, numbered=identity is not None)
+        with_digests = identity is not None and (batch.stands_alone or not identity.renews)
+        sealed = batch.seal(self._codec, with_digests=with_digests)
         if identity is not None:
             if batch.number is None:
                 batch.number = identity.take(batch.events)
@@ -337,12 +350,13 @@ class PartitionSender:
                 return batch
             batch = self._window.came_back(number, error)
         else:
-            batch = self._window.came_back(number)
+            modified = isinstance(state, Modified) and not state.delivery_failed
+            not_stored = isinstance(state, Released) or modified
+            batch = self._window.came_back(number, Again.NOT_STORED if not_stored else Again.IN_DOUBT)
             if batch is not None:
-                modified = isinstance(state, Modified) and not state.delivery_failed
-                if isinstance(state, Released) or modified:  # certainly not stored
+                if not_stored:
                     self._stats.released += batch.events
-                else:  # modified with delivery-failed, or anything unheard of
+                else:
                     self._stats.resent += batch.events
         if batch is not None:
             self._to_decide()
@@ -350,7 +364,9 @@ class PartitionSender:
 
     def on_closed(self, error: HoldfastError) -> None:
         self._link, self._closed_by = None, error
-        if isinstance(error, FATAL) and self._identity is not None:
+        identity = self._identity
+        begins_anew = identity is not None and identity.renews and isinstance(error, ProducerStateError)
+        if identity is not None and isinstance(error, FATAL) and not begins_anew:
             self._fails_for_good(error)
         self._to_decide()
         self._quiet.set()
@@ -406,7 +422,10 @@ class PartitionSender:
         try:
             link = await self._attach()
         except HoldfastError as error:
-            self._fail_all(error)
+            if self._can_renew(error):
+                self._renew(error)
+            else:
+                self._fail_all(error)
             return False
         if self._closed_by is None:  # the node may have ended it in the same breath
             self._link = link
@@ -500,9 +519,13 @@ class PartitionSender:
         self._stats.resent += self._sent_events
         self._sent_events = 0
         found = self._window.take_back()
+        is_refused = False  # a node takes nothing behind what it has refused
+        for batch, answer in found:
+            batch.in_doubt |= answer is Again.IN_DOUBT or (answer is None and not is_refused)
+            is_refused |= isinstance(answer, Error)
         self.queue.put_back([batch for batch, _ in found])
         refusal = found[0][1] if found else None
-        if refusal is not None and self._identity is not None:
+        if isinstance(refusal, Error) and self._identity is not None:
             self._decide(found[0][0], refusal, self._identity)
 
     def _decide(self, batch: PendingBatch, error: Error, identity: ProducerIdentity) -> None:
@@ -510,11 +533,48 @@ class PartitionSender:
         message = f"{self.what}: event {batch.number} refused: {error}"
         kind = ProducerStateError if error.condition == NOT_ALLOWED else FATAL_TO_PRODUCERS.get(error.condition)
         if kind is not None:
-            self._fails_for_good(kind(message, condition=error.condition))
-            return
+            failure = kind(message, condition=error.condition)
+            if not (identity.renews and isinstance(failure, ProducerStateError)):
+                self._fails_for_good(failure)
+                return
+            if not identity.is_renewed:
+                self._renew(failure)
+                return
         self.queue.leaves()
         self._number_anew(identity)
         self._refused(batch, RejectedError(message, condition=error.condition))
+
+    def _can_renew(self, error: HoldfastError) -> bool:
+        """Tell whether it helps to begin anew. It does not where that was done, and nothing was published since."""
+        identity = self._identity
+        if identity is None or not identity.renews or identity.is_renewed:
+            return False
+        return identity.known and isinstance(error, ProducerStateError)
+
+    def _renew(self, why: HoldfastError) -> None:
+        """Begin with new numbers, which shuts out whatever is still on its way with old ones."""
+        identity = self._identity
+        assert identity is not None, "only numbers can be renewed"
+        self._abandon_link(why)
+        self._closed_by = None  # that is dealt with: it is no reason to attach elsewhere
+        doubtful = self.queue.withdraw(lambda batch: batch.in_doubt)
+        self._note_doubt(doubtful)
+        identity.renew()
+        for batch in self.queue:
+            batch.number = None
+        self._stats.renewed += 1
+        self._network.log_lines.say("%s: the producer begins with new numbers: %s", self.what, why)
+        events = sum(batch.events for batch in doubtful)
+        if events:
+            self._stats.failed += events
+            self._network.log_lines.given_up(events, self.what, why)
+            self._finish(doubtful, self._for_ever_in_doubt(events, why))
+
+    def _for_ever_in_doubt(self, events: int, why: HoldfastError | None) -> UndeliveredError:
+        text = f"{events} events for {self.what} may be stored or not, and nobody can tell any more"
+        error = UndeliveredError(text if why is None else f"{text}: {why}", count=events, advice=ADVICE_ON_DOUBT)
+        error.__cause__ = why
+        return error
 
     def _number_anew(self, identity: ProducerIdentity) -> None:
         """Take the numbers off what was sent; the next ones are those behind what was accepted."""
@@ -568,11 +628,28 @@ class PartitionSender:
         self._fail(batches, error)
         self._progress_at_s = self._loop.time()
 
+    def _note_doubt(self, batches: Iterable[PendingBatch]) -> None:
+        """A publication that is given again is recognised as long as its numbers are those of then."""
+        for batch in batches:
+            if batch.in_doubt and batch.publication is not None and self._identity is not None:
+                batch.publication.doubted_under = self._identity.term
+
+    def check_again(self, publication: Publication) -> bool:
+        """Tell whether this was published before, and may be stored. Raises UndeliveredError if nobody would recognise
+        it, since this producer has begun anew."""
+        identity, doubted_under = self._identity, publication.doubted_under
+        if doubted_under is None or identity is None or not identity.renews:
+            return False
+        if doubted_under != identity.term:
+            raise self._for_ever_in_doubt(len(publication), None)
+        return True
+
     def _fail(self, batches: list[PendingBatch], error: HoldfastError) -> None:
         events = sum(batch.events for batch in batches)
         self._stats.failed += events
         if events and not isinstance(error, ClosedError):
             self._network.log_lines.given_up(events, self.what, error)
+        self._note_doubt(batches)
         buffered = [batch for batch in batches if not batch.stands_alone]
         count = sum(batch.events for batch in buffered)
         told = error

@@ -106,13 +106,16 @@ class Partitions:
 
     def _new_sender(self, partition: str) -> PartitionSender:
         options = self._options
-        own = options.partition_options.get(partition, PartitionPublishingOptions())
+        own, named = (
+            options.partition_options.get(partition, PartitionPublishingOptions()),
+            bool(options.partition_options),
+        )
         sender = self._senders[partition] = PartitionSender(
             self._network,
             self._log,
             partition,
-            identity=ProducerIdentity(own) if options.idempotent else None,
-            one_at_a_time=bool(options.partition_options),
+            identity=ProducerIdentity(own, renews=not named) if options.idempotent else None,
+            one_at_a_time=named,
             window=options.window,
             codec=Codec.named(options.compression),
             delivery_timeout_s=options.delivery_timeout_s,

@@ -66,11 +66,12 @@ class Pieces(Generic[R]):
         route: Callable[[str | None, str | None], R],
         *,
         numbered: bool = False,
+        named: bool = False,
     ) -> None:
-        """`route`: where events of a key, or for a partition, go. `numbered`: an `Event` belongs to the producer that
-        takes it in, and learns its number."""
+        """`route`: where events of a key, or for a partition, go. `numbered`: an `Event` learns its number. `named`: it
+        belongs to the producer that takes it in."""
         self._events: list[Any] = list(events)  # the caller may change its own while this call waits
-        self._key, self._numbered, self._route_for = key, numbered, route
+        self._key, self._numbered, self._named, self._route_for = key, numbered, named, route
         self._at = 0
         kinds = set(map(type, events))
         self._bare = kinds <= {bytes, str}
@@ -120,7 +121,8 @@ class Pieces(Generic[R]):
             messages.append(encode_event(one.body, one.key, one.properties))
             if self._numbered:
                 given.append(event if isinstance(event, Event) else None)
-        claim([event for _, given in by_route.values() for event in given if event is not None])
+        if self._named:
+            claim([event for _, given in by_route.values() for event in given if event is not None])
         self._at += len(whole)
         return [Piece(route, messages, False, given) for route, (messages, given) in by_route.items()]
 

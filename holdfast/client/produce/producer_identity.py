@@ -60,6 +60,10 @@ class PartitionPublishingProperties:
         return PartitionPublishingOptions(self.producer_group_id, self.owner_level, self.last_published_sequence_number)
 
 
+ProducerTerm = tuple[int | None, int | None]
+"""Group and owner level."""
+
+
 def following(number: int, steps: int = 1) -> int:
     """The number `steps` after this one."""
     return (number + steps) % SEQUENCES
@@ -69,12 +73,15 @@ class ProducerIdentity:
     """Group, level and last published number in one partition: what the options say until the node has answered, then
     what the node said, then what was published."""
 
-    def __init__(self, options: PartitionPublishingOptions) -> None:
+    def __init__(self, options: PartitionPublishingOptions, *, renews: bool) -> None:
+        """`renews`: the program has named nothing of it, so it can go on under a higher level, or another group."""
+        self.renews = renews
         self.group_id = options.producer_group_id
         self.owner_level = options.owner_level
         self.last = options.starting_sequence_number
         self.next = 0  # of the event that is sent next
         self.known = False  # the node has answered once
+        self.is_renewed = False  # and nothing was published since
 
     def link_properties(self) -> Mapping[str, Any]:
         """Properties for the attach. Null: to be filled in by the node."""
@@ -83,7 +90,21 @@ class ProducerIdentity:
             protocol.PRODUCER_ID: self.group_id,
             protocol.PRODUCER_EPOCH: None if level is None else short(level),
             protocol.PRODUCER_SEQUENCE: None if last is None else int32(last),
+            **({protocol.PRODUCER_RENEWS: True} if self.renews else {}),
         }
+
+    @property
+    def term(self) -> ProducerTerm:
+        """The group and level under which numbers are given now."""
+        return self.group_id, self.owner_level
+
+    def renew(self) -> None:
+        """Begin with new numbers, under the next level; a group without any more levels is left for another one."""
+        if self.owner_level is None or self.owner_level == MAX_OWNER_LEVEL:
+            self.group_id = self.owner_level = None
+        else:
+            self.owner_level += 1
+        self.last, self.next, self.known, self.is_renewed = None, 0, False, True
 
     def adopt(self, properties: Mapping[str, Any], what: str, *, is_publishing: bool) -> None:
         """Take over what the node answered. `is_publishing`: events that have numbers are not accepted yet, and the
@@ -115,6 +136,7 @@ class ProducerIdentity:
 
     def published_up_to(self, first_open: int | None) -> None:
         """Everything before this number is published; None: everything that was numbered."""
+        self.is_renewed = False
         self.last = following(self.next if first_open is None else first_open, -1)
 
     def numbering(self, first: int) -> Numbering:

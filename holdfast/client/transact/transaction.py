@@ -225,7 +225,7 @@ class Transaction:
 
         They count when the transaction is committed. Raises the errors of `send`; if an event is too large, none was
         sent."""
-        partition, key = place_of(batch, partition, key, numbered=False)
+        partition, key = place_of(batch, partition, key, named=False)
         place = self._producer.place(key, partition)
         if isinstance(batch, EventBatch):
             batch.lock()

@@ -87,7 +87,7 @@ class TransactionalSender:
                 queue.cut_first(link.batch_bytes)
             if min(link.credit, self._most_events - self._sent_events) < batch.events:
                 return
-            number = link.send_batch(batch.seal(link.codec, numbered=False), txn_id=book.txn_id)
+            number = link.send_batch(batch.seal(link.codec, with_digests=False), txn_id=book.txn_id)
             self._window.sent(number, (queue.leaves(), book))
             self._sent_events += batch.events
 

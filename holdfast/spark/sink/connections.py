@@ -22,14 +22,13 @@ KEPT: Final = 2
 
 
 class SinkConnection:
-    def __init__(self, options: SinkOptions, *, idempotent: bool) -> None:
+    def __init__(self, options: SinkOptions) -> None:
         self._options = options
         self._opened: dict[GroupNames, bool] = {}
         self.thread = LoopThread(f"holdfast sink of {options.log}")
         given = ProducerOptions(
             delivery_timeout_s=options.timeout_s,
             transaction_timeout_s=options.group_timeout_s,
-            idempotent=idempotent,
             network=network(options),
         )
         try:
@@ -72,7 +71,7 @@ def group_of(options: SinkOptions, names: GroupNames) -> TransactionGroup:
 _connections: OrderedDict[tuple[int, str], SinkConnection] = OrderedDict()
 
 
-def connection_of(run: str, options: SinkOptions, *, idempotent: bool) -> SinkConnection:
+def connection_of(run: str, options: SinkOptions) -> SinkConnection:
     """Connection that this process has for the run."""
     name = (os.getpid(), run)
     found = _connections.get(name)
@@ -81,7 +80,7 @@ def connection_of(run: str, options: SinkOptions, *, idempotent: bool) -> SinkCo
             del _connections[other]  # the parent's: its thread is not in this process
         while len(_connections) >= KEPT:
             _connections.popitem(last=False)[1].close()
-        found = _connections[name] = SinkConnection(options, idempotent=idempotent)
+        found = _connections[name] = SinkConnection(options)
     _connections.move_to_end(name)
     return found
 

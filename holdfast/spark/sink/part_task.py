@@ -91,7 +91,7 @@ class _Sending:
 
     async def _send_to(self, way: _Way, partition: str, contents: list[bytes]) -> None:
         for part in _batches(contents) if self.numbered else [contents]:
-            await way.send_batch(EventBatch.of_encoded(partition, part, numbered=self.numbered))
+            await way.send_batch(EventBatch.of_encoded(partition, part))
 
     def finish(self) -> None:
         under_way, self._under_way = self._under_way, None
@@ -118,7 +118,7 @@ def write_exactly_once(options: SinkOptions, attempt: Attempt, rows: Iterator[pa
         held, rest = hold(rows, HELD_BYTES)
         if not held:
             return PartWritten(names, part)
-        connection = connection_of(names.run, options, idempotent=False)
+        connection = connection_of(names.run, options)
         if connection.is_done(names, attempt.query, once=attempt.once):
             for _ in rest:
                 pass  # Spark wants its rows to be taken
@@ -148,18 +148,15 @@ def _joined(connection: SinkConnection, member: GroupMember) -> Iterator[None]:
         connection.thread.run(member.abort)  # nothing, if it is prepared
 
 
-def write_at_least_once(
-    options: SinkOptions, attempt: Attempt, rows: Iterator[pa.RecordBatch], *, keyed: bool
-) -> PartWritten:
-    """Write without a group. Idempotent, so that a failure within the attempt leaves no copies, unless there are keys:
-    the numbers of events stand where a key would."""
-    names, part, numbered = attempt.names, str(attempt.part), not keyed
+def write_at_least_once(options: SinkOptions, attempt: Attempt, rows: Iterator[pa.RecordBatch]) -> PartWritten:
+    """Write without a group. A failure within the attempt leaves no copies, since the producer is idempotent."""
+    names, part = attempt.names, str(attempt.part)
     with one_sentence(), _forgotten_on_failure(names.run):
         held, rest = hold(rows, 0)
         if not held:
             return PartWritten(names, part)
-        connection = connection_of(names.run, options, idempotent=numbered)
-        sending = _Sending(connection, numbered=numbered)
+        connection = connection_of(names.run, options)
+        sending = _Sending(connection, numbered=True)
         for piece in joined_up(held, rest, SENT_ROWS):
             sending.put(connection.producer, list(_router(options, connection.producer, attempt.part).split(piece)))
         sending.finish()

@@ -61,7 +61,6 @@ class Planned:
     run: str
     writer: str | None
     batch: int | None
-    keyed: bool
     once: bool = False
 
     def write(self, rows: Iterator[pa.RecordBatch]) -> PartWritten:
@@ -69,7 +68,7 @@ class Planned:
             attempt = self._attempt()
         if self.options.exactly_once:
             return write_exactly_once(self.options, attempt, rows)
-        return write_at_least_once(self.options, attempt, rows, keyed=self.keyed)
+        return write_at_least_once(self.options, attempt, rows)
 
     def _attempt(self) -> Attempt:
         context = TaskContext.get()
@@ -160,7 +159,7 @@ def _plan(
     check_schema(schema)
     options = replace(options, servers=resolve(options.servers))
     _check_log(options)
-    return Planned(options, run, writer, batch, "key" in schema.names)
+    return Planned(options, run, writer, batch)
 
 
 def _check_log(options: SinkOptions) -> None:

@@ -107,7 +107,7 @@ def idempotent_publishing(at: tuple[str, str]) -> None:
     """A producer that goes on from its saved state, and one that takes the partition over."""
     asked("log", "create", "numbered", "--partitions", "2", *at)
     publish = ("produce", "numbered", "--idempotent", "--partition", "1", *at, "--json")
-    first = json.loads(holdfast(*publish, text=b"1\n2\n3\n"))
+    first = json.loads(holdfast(*publish, "--owner-level", "0", text=b"1\n2\n3\n"))
     assert (first["events"], first["owner_level"], first["last_sequence_number"]) == (3, 0, 3)
     group = str(first["producer_group_id"])
     saved = ("--producer-group", group, "--owner-level", "0", "--starting-sequence", "1")
@@ -135,7 +135,6 @@ def transactions(at: tuple[str, str]) -> None:
     asked("log", "create", "ledger", "--partitions", "2", *at)
     lines = b"".join(b"%d\n" % number for number in range(25))
     holdfast("produce", "ledger", "--transaction-size", "10", *at, status=2)
-    holdfast("produce", "ledger", "--transactional-id", "t", "--idempotent", "--partition", "0", *at, status=2)
     done = json.loads(
         holdfast(
             "produce", "ledger", "--transactional-id", "tail", "--transaction-size", "10", "--json", *at, text=lines
@@ -195,7 +194,7 @@ def _groups(at: tuple[str, ...], producer: ProducerClient) -> None:
         ("--idempotent", "--producer-group", "1"),
         ("--idempotent", "--producer-group", "1", "--partition", "0", "--key", "IBM"),
         ("--idempotent", "--producer-group", "1", "--partition", "0", "--key-column", "1"),
-        ("--partition", "0", "--owner-level", "1"),
+        ("--no-idempotent", "--partition", "0", "--owner-level", "1"),
         ("--idempotent", "--partition", "0", "--owner-level", "32768"),
         ("--idempotent", "--partition", "0", "--starting-sequence", str(2**31)),
         ("--idempotent", "--partition", "0", "--producer-group", "-1"),

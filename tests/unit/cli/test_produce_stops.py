@@ -71,7 +71,7 @@ async def test_a_refused_line_is_the_first_that_is_missing(node: TinyNode, tmp_p
     assert process.returncode == 1
     error = json.loads(said)
     told = re.fullmatch(
-        r"event refused: .*; every line of (.*) up to line ([\d,]+) is stored"
+        r".*event [0-9]+ refused: .*; every line of (.*) up to line ([\d,]+) is stored"
         r"(?:, and ([\d,]+) of those behind the first that is missing)?",
         error["error"],
     )

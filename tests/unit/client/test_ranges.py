@@ -88,7 +88,7 @@ async def test_a_range_tells_who_has_published_its_events(nodes: Nodes, follow: 
     log = await nodes.log(1)
     network = NetworkOptions(follow_redirects=follow)
     async with (
-        ProducerClient(nodes.servers, log) as plain,
+        ProducerClient(nodes.servers, log, idempotent=False) as plain,
         nodes.producer(log) as numbered,
         RangeClient(nodes.servers, network=network, options=options) as client,
     ):

@@ -37,7 +37,7 @@ SENDS: dict[str, Send] = {
 def made(node: TinyNode, *, numbered: bool, **options: Any) -> ProducerClient:
     if numbered:
         return idempotent(node, **options)
-    return ProducerClient(node.address, "trades", ProducerOptions(**options))
+    return ProducerClient(node.address, "trades", ProducerOptions(idempotent=False, **options))
 
 
 async def give_up(producer: ProducerClient, node: TinyNode, send: Awaitable[object]) -> object:

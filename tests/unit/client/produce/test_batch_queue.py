@@ -43,7 +43,7 @@ def batches_of(one: BatchQueue) -> list[PendingBatch]:
 
 
 def sealed(batch: PendingBatch, *, numbered: bool = False) -> RecordBatch:
-    return batch.seal(Codec.NONE, numbered=numbered)
+    return batch.seal(Codec.NONE, with_digests=numbered)
 
 
 def messages_in(batches: Sequence[PendingBatch]) -> list[list[bytes]]:

@@ -34,7 +34,7 @@ from tests.unit.client.support.tiny_node import REJECTED, TinyNode
 
 
 async def test_a_batch_refuses_what_does_not_fit(node: TinyNode) -> None:
-    async with ProducerClient(node.address, "trades") as producer:
+    async with ProducerClient(node.address, "trades", idempotent=False) as producer:
         batch = await producer.create_batch(partition="1", max_bytes=1000)
         for _ in range(3):
             assert batch.try_add(bytes(300))
@@ -69,7 +69,7 @@ async def test_a_batch_for_a_key_goes_where_the_key_goes_and_carries_it(node: Ti
 
 
 async def test_a_list_of_events_is_a_batch_too(node: TinyNode) -> None:
-    async with ProducerClient(node.address, "trades") as producer:
+    async with ProducerClient(node.address, "trades", idempotent=False) as producer:
         assert (await producer.send_batch(["a", b"b", Event("c", key="k")], partition="2")).count == 3
         assert (await producer.send_batch([], partition="2")).count == 0
         whole = await producer.send_batch([f"{n}" for n in range(10)])  # all of it where it is the turn
@@ -79,7 +79,7 @@ async def test_a_list_of_events_is_a_batch_too(node: TinyNode) -> None:
 
 
 async def test_a_plain_batch_is_locked_only_while_it_is_sent(node: TinyNode) -> None:
-    async with ProducerClient(node.address, "trades") as producer:
+    async with ProducerClient(node.address, "trades", idempotent=False) as producer:
         batch = await producer.create_batch(partition="0")
         batch.add("once")
         sending = asyncio.create_task(producer.send_batch(batch))
@@ -116,7 +116,7 @@ async def test_wrong_use_of_batches_is_refused(node: TinyNode) -> None:
 
 async def test_a_batch_of_which_some_fail_says_how_many(node: TinyNode) -> None:
     node.answer = lambda payload: REJECTED if b"bad" in payload else ACCEPTED
-    async with ProducerClient(node.address, "trades") as producer:
+    async with ProducerClient(node.address, "trades", idempotent=False) as producer:
         with pytest.raises(RejectedError) as caught:
             await producer.send_batch(["good", "bad", "bad", "good"], partition="0")
         assert caught.value.__notes__ == ["2 of the 4 events failed; this is the first failure"]
@@ -202,7 +202,7 @@ async def test_flush_raises_what_failed_after_its_wait_was_cancelled(node: TinyN
         else:
             await producer.send_batch([b"x"] * 5, partition="0")
 
-    async with ProducerClient(node.address, "trades") as producer:
+    async with ProducerClient(node.address, "trades", idempotent=how != "send_batch") as producer:
         waiting = asyncio.create_task(publish(producer))
         while not producer.outstanding:  # noqa: ASYNC110 - it is cancelled before it is answered
             await asyncio.sleep(0)

@@ -116,7 +116,8 @@ async def test_a_leader_that_crashes_loses_nothing_and_breaks_no_order(pair: tup
 
 
 @pytest.mark.parametrize("answer", [RELEASED, UNKNOWN], ids=["certainly not stored", "perhaps stored"])
-async def test_answers_that_ask_for_a_repeat_keep_the_order(node: TinyNode, answer: object) -> None:
+@pytest.mark.parametrize("numbered", [False, True], ids=["plain", "idempotent"])
+async def test_answers_that_ask_for_a_repeat_keep_the_order(node: TinyNode, answer: object, numbered: bool) -> None:
     seed = random.randrange(1 << 32)
     chance = random.Random(seed)
     first_refused: dict[int, bytes] = {}
@@ -133,7 +134,7 @@ async def test_answers_that_ask_for_a_repeat_keep_the_order(node: TinyNode, answ
         return answer if partition in first_refused else ACCEPTED
 
     node.answer = mostly_fine  # type: ignore[assignment]
-    async with ProducerClient(node.address, "trades") as producer:
+    async with ProducerClient(node.address, "trades", idempotent=numbered) as producer:
         await publish(producer, 2000)
         await producer.flush()
         stats = producer.stats
@@ -145,6 +146,8 @@ async def test_answers_that_ask_for_a_repeat_keep_the_order(node: TinyNode, answ
     if answer is RELEASED:
         assert (stats.resent, copies) == (0, 0), f"seed {seed}"
         assert stats.released > 0, f"seed {seed}"
+    elif numbered:
+        assert 0 == copies < stats.resent, f"seed {seed}"
     else:
         assert 0 < copies <= stats.resent, f"seed {seed}"
 
@@ -207,7 +210,7 @@ async def test_events_nobody_answers_for_are_given_up_in_time(node: TinyNode) ->
 
 async def test_a_partition_without_a_leader_ends_in_an_error(node: TinyNode) -> None:
     async with asyncio.timeout(40):
-        async with ProducerClient(node.address, "trades") as producer:
+        async with ProducerClient(node.address, "trades", idempotent=False) as producer:
             node.silent = True
             async with impatient(producer, "2"):
                 with pytest.raises(UndeliveredError, match="were not confirmed"):
@@ -366,7 +369,7 @@ async def test_redirects_in_a_circle_end(pair: tuple[TinyNode, TinyNode]) -> Non
     first.refuse = lambda address, partition: first.redirect_to(second) if partition else None
     second.refuse = lambda address, partition: second.redirect_to(first) if partition else None
     async with asyncio.timeout(20):
-        async with ProducerClient(first.address, "trades") as producer, impatient(producer):
+        async with ProducerClient(first.address, "trades", idempotent=False) as producer, impatient(producer):
             with pytest.raises(UndeliveredError):
                 await producer.send_and_confirm(b"event", partition="0")
     assert len(first.attaches) < 200, "hops are followed by pauses"

@@ -18,6 +18,7 @@ from holdfast.client import (
     EventTooLargeError,
     InvalidOperationError,
     NotFoundError,
+    PartitionPublishingOptions,
     ProducerClient,
     ProducerOptions,
     RejectedError,
@@ -124,7 +125,7 @@ async def test_one_call_of_more_than_fits_is_taken_in_by_pieces(nodes: Nodes, id
 async def test_events_learn_their_numbers_and_are_published_once(nodes: Nodes) -> None:
     log = await nodes.log(1)
     events = [Event(f"{n}", properties={"n": n} if n == 1 else None) for n in range(3)]
-    async with nodes.producer(log) as producer:
+    async with nodes.producer(log, {"0": PartitionPublishingOptions()}) as producer:
         delivery = await producer.send_many([*events, b"bare"], partition="0")
         with pytest.raises(InvalidOperationError, match="is being published already"):
             await producer.send_many(events[:1], partition="0")

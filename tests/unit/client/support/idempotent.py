@@ -20,10 +20,11 @@ from tests.unit.listener.support.peer import eventually
 CAPABILITY = "com.microsoft:idempotent-producer"
 
 
-def idempotent(node: TinyNode, **options: Any) -> ProducerClient:
-    """A client of this node; keywords of `PartitionPublishingOptions` are for partition 0, others of the client."""
+def idempotent(node: TinyNode, *, named: bool = True, **options: Any) -> ProducerClient:
+    """A client of this node; keywords of `PartitionPublishingOptions` are for partition 0, others of the client.
+    `named`: by the rules of Event Hubs."""
     own = {name: options.pop(name) for name in list(options) if name in PartitionPublishingOptions.__annotations__}
-    partition_options = {"0": PartitionPublishingOptions(**own)} if own else None
+    partition_options = {"0": PartitionPublishingOptions(**own)} if named else None
     settings = ProducerOptions(idempotent=True, **options)
     return ProducerClient(node.address, "trades", settings, partition_options=partition_options)
 

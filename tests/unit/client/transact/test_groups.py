@@ -20,7 +20,6 @@ from holdfast.client import (
     InvalidOperationError,
     NotPreparedError,
     ProducerClient,
-    ProducerOptions,
     TransactionGroup,
     TransactionRolledBackError,
     WriterChangedError,
@@ -364,9 +363,6 @@ async def test_what_cannot_be_is_refused_before_anything_is_asked(batch: Batch) 
         for bad in ({"part": ""}, {"part": "0", "lease_s": 1.0}, {"part": "0", "lease_s": 301.0}):
             with pytest.raises(ConfigurationError):
                 group.member(batch.producer, **bad)  # type: ignore[arg-type]
-        idempotent = ProducerClient(batch.nodes.servers, batch.log, ProducerOptions(idempotent=True))
-        with pytest.raises(ConfigurationError):
-            group.member(idempotent, part="0")
 
 
 async def test_a_batch_of_many_members_is_committed(batch: Batch) -> None:

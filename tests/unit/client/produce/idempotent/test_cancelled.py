@@ -97,7 +97,7 @@ async def test_ip_16_what_was_sent_behind_a_publication_that_is_given_up_is_give
         swallowed += count
         return True
 
-    async with idempotent(node) as producer:
+    async with idempotent(node, named=False) as producer:
         node.after_transfers = swallow
         before = await producer.send(b"before", partition="0")
         batch = await batch_of(producer, b"cancelled")

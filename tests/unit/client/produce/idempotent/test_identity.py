@@ -35,7 +35,7 @@ from tests.unit.client.support.tiny_producers import (
 
 
 async def test_ip_1_idempotence_is_chosen_at_construction_and_then_everything_is_numbered(node: TinyNode) -> None:
-    async with ProducerClient(node.address, "trades") as plain:
+    async with ProducerClient(node.address, "trades", idempotent=False) as plain:
         await plain.send_and_confirm(b"plain", partition="0")
         assert not (await plain.get_partition_publishing_properties("0")).is_idempotent_publishing_enabled
     async with idempotent(node) as producer:
@@ -51,7 +51,7 @@ async def test_ip_1_idempotence_is_chosen_at_construction_and_then_everything_is
 
 
 async def test_ip_1_a_batch_of_a_producer_of_the_other_kind_is_refused(node: TinyNode) -> None:
-    async with ProducerClient(node.address, "trades") as plain, idempotent(node) as producer:
+    async with ProducerClient(node.address, "trades", idempotent=False) as plain, idempotent(node) as producer:
         numbered = await batch_of(producer, b"x")
         with pytest.raises(InvalidOperationError):
             await plain.send_batch(numbered)
@@ -138,7 +138,7 @@ async def test_ip_5_settings_out_of_range_are_refused_at_construction(own: dict[
 async def test_ip_5_settings_without_idempotence_or_for_no_partition_are_refused(node: TinyNode) -> None:
     options = {"9": PartitionPublishingOptions(owner_level=1)}
     with pytest.raises(ConfigurationError, match="idempotent producer"):
-        ProducerClient(node.address, "trades", partition_options=options)
+        ProducerClient(node.address, "trades", idempotent=False, partition_options=options)
     with pytest.raises(NotFoundError, match="no partition '9'"):
         async with ProducerClient(node.address, "trades", idempotent=True, partition_options=options):
             pass

@@ -32,6 +32,7 @@ from tests.unit.client.support.real_cluster import Nodes
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
+NAMED = {"0": PartitionPublishingOptions()}
 
 # ------------------------------------------------------------------------------------------------ mainstream
 
@@ -51,7 +52,7 @@ async def test_publishing_events(nodes: Nodes) -> None:
 
 async def test_publishing_a_batch(nodes: Nodes) -> None:
     log = await nodes.log()
-    async with ProducerClient(nodes.servers, log, idempotent=True) as producer:
+    async with ProducerClient(nodes.servers, log, partition_options=NAMED) as producer:
         batch = await producer.create_batch(partition="0")
         while batch.try_add(f"event {len(batch)}".encode() + bytes(10_000)):
             pass
@@ -88,7 +89,7 @@ async def test_reading_the_publishing_properties_of_a_partition(nodes: Nodes) ->
         assert after == PartitionPublishingProperties(True, before.producer_group_id, 0, 2)
         other = await producer.get_partition_publishing_properties("1")
         assert other.producer_group_id != before.producer_group_id
-    async with ProducerClient(nodes.servers, log) as plain:
+    async with ProducerClient(nodes.servers, log, idempotent=False) as plain:
         assert await plain.get_partition_publishing_properties("0") == PartitionPublishingProperties(False)
 
 

@@ -69,7 +69,7 @@ async def test_ip_4_nothing_is_sent_beside_a_batch_of_who_has_a_name(node: TinyN
         held.extend([connection] * count)
         return True
 
-    async with idempotent(node, **own) as producer:
+    async with idempotent(node, named=bool(own), **own) as producer:
         await producer.send_batch([b"1"], partition="0")
         node.after_transfers = hold
         publishing = [asyncio.create_task(producer.send_batch([b"2"], partition="0"))]
