@@ -17,8 +17,8 @@ from tests.integration.clusters.cluster import Cluster, wait_until
 from tests.integration.workloads.beside import Beside
 
 STORED_UNHEARD = 8
-"""Events that are stored while their answers are swallowed, before the connection ends. Each is sent again. Of our client
-eight batches are unanswered at most, and a batch may be one event."""
+"""Events that are stored while their answers are swallowed, before the connection ends. Each is sent again. Our client
+has at most eight batches unanswered, each of one event or more."""
 
 PATIENCE_S = 2.0
 """For that, and for the producer to be at work before. The leader may be killed meanwhile: then it has not happened."""
