@@ -24,13 +24,13 @@ from node.partition.api import (
     AppendDone,
     Begins,
     Failed,
-    Owner,
-    PartitionInfo,
+    PartitionDescription,
     ProducerInfo,
     ProducerOpened,
     ProducerRequest,
     Question,
     Reader,
+    ReaderClaim,
     ReadError,
     Start,
 )
@@ -51,11 +51,11 @@ class GatewayPeer(Protocol):
         group: int,
         start: Start,
         wake: Callable[[], None],
-        owner: Owner | None = None,
+        owner: ReaderClaim | None = None,
         *,
         uncommitted: bool = False,
     ) -> Reader: ...
-    async def info(self, group: int) -> PartitionInfo: ...
+    async def info(self, group: int) -> PartitionDescription: ...
     async def open_producer(self, group: int, wish: ProducerRequest) -> ProducerOpened | Failed: ...
     async def producers(self, group: int, after: int, limit: int) -> list[ProducerInfo]: ...
     async def ask(self, group: int, question: Question) -> Answer | Failed: ...
@@ -119,14 +119,14 @@ class RemotePartition:
         return await peer.ask(self.group, question)
 
     def open_reader(
-        self, start: Start, wake: Callable[[], None], owner: Owner | None = None, *, uncommitted: bool = False
+        self, start: Start, wake: Callable[[], None], owner: ReaderClaim | None = None, *, uncommitted: bool = False
     ) -> Reader:
         node, peer = self._find()
         if peer is None:
             return _NoReader(ReadError("not_leader", self._nobody(), True, node))
         return peer.open_reader(self.group, start, wake, owner, uncommitted=uncommitted)
 
-    async def info(self) -> PartitionInfo:
+    async def info(self) -> PartitionDescription:
         """Describe the partition, by the leader's word. Raises PartitionUnreachable, or what the peer client raises
         (both ConnectionErrors, or LookupError)."""
         node, peer = self._find()

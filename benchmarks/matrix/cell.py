@@ -18,7 +18,7 @@ from benchmarks.driver.load import Load
 from benchmarks.driver.reconnecting import ReconnectingLoad
 from benchmarks.matrix.contestants import Contestant
 from benchmarks.matrix.rows import MIB, Row
-from benchmarks.peers.base import Peer, PeerFailed, TargetLog
+from benchmarks.peers.base import PeerFailed, PeerSystem, TargetLog
 
 WARMUP_S = 1.0
 FILL_WINDOW = 10_000  # window in which a client library fills a backlog
@@ -49,7 +49,7 @@ class Cell:
     took_s: float = 0.0  # with preparation and clean-up
 
 
-def measure(row: Row, contestant: Contestant, peers: Mapping[str, Peer], seconds: float) -> Cell:
+def measure(row: Row, contestant: Contestant, peers: Mapping[str, PeerSystem], seconds: float) -> Cell:
     peer, began_s, load = peers[contestant.peer], time.monotonic(), os.getloadavg()[0]
     machine.back_free_memory()
     target = peer.create(contestant.kind, contestant.partitions)
@@ -106,7 +106,7 @@ def _read(target: TargetLog, plan: LoadPlan) -> dict[str, Any]:
     return readings[0] | used | {"receive": receive}
 
 
-def _delete(peer: Peer, target: TargetLog) -> list[str]:
+def _delete(peer: PeerSystem, target: TargetLog) -> list[str]:
     """Delete a log and list what went wrong; a log that stays costs disk, but the figures are valid."""
     try:
         peer.delete(target)
@@ -151,7 +151,7 @@ def _cpu_s(processes: Mapping[Any, psutil.Process]) -> dict[Any, float]:
     return found
 
 
-def _idle_cpu_s(peers: Iterable[Peer]) -> float:
+def _idle_cpu_s(peers: Iterable[PeerSystem]) -> float:
     """Return the CPU seconds of all nodes of idle peers; a node that has ended does not count."""
     total_s = 0.0
     for peer in peers:
@@ -162,7 +162,7 @@ def _idle_cpu_s(peers: Iterable[Peer]) -> float:
     return total_s
 
 
-def idle_cores(peers: Mapping[str, Peer], seconds: float) -> dict[str, float]:
+def idle_cores(peers: Mapping[str, PeerSystem], seconds: float) -> dict[str, float]:
     """Measure the cores that each cluster uses while it is idle, all its processes together."""
     if not peers:
         return {}

@@ -37,7 +37,7 @@ from benchmarks.matrix.profiles import leader as leader_profile
 from benchmarks.matrix.report import Report
 from benchmarks.matrix.rows import CONTESTANTS, MATRIX, Row
 from benchmarks.peers.artemis import Artemis
-from benchmarks.peers.base import Peer, PeerFailed, PeerUnavailable, end_on_signals, running
+from benchmarks.peers.base import PeerFailed, PeerSystem, PeerUnavailable, end_on_signals, running
 from benchmarks.peers.holdfast import Holdfast
 from benchmarks.peers.kafka import Kafka
 from benchmarks.peers.rabbitmq import RabbitMQ
@@ -52,7 +52,7 @@ INTERRUPTED = 130  # exit status as shells set it
 IDLE_S = 5.0
 SETTLE_S = 1.0  # pause after a cell, for its remaining flushes and deletions
 
-MAKERS: dict[str, Callable[[Path], Peer]] = {
+MAKERS: dict[str, Callable[[Path], PeerSystem]] = {
     "holdfast-fsync": lambda directory: Holdfast("fsync", directory),
     "holdfast-replicated": lambda directory: Holdfast("replicated", directory),
     "rabbitmq": RabbitMQ,
@@ -69,7 +69,7 @@ class Bench:
         self.rows, self.repeats, self.seconds, self.console = rows, repeats, seconds, console
         self.cells: list[Cell] = []
         self.notes: list[str] = []
-        self.peers: dict[str, Peer] = {}
+        self.peers: dict[str, PeerSystem] = {}
         self.found: list[ExtraTable] = []
         self.profiles: list[Profile] = []
 

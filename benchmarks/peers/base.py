@@ -49,7 +49,7 @@ class TargetLog:
     keeps: bool = True  # False: a queue, which drops events that were read
 
 
-class Peer(Protocol):
+class PeerSystem(Protocol):
     name: str
 
     def start(self) -> None:
@@ -127,7 +127,7 @@ def end_on_signals() -> None:
 
 
 @contextlib.contextmanager
-def running(peer: Peer) -> Iterator[Peer]:
+def running(peer: PeerSystem) -> Iterator[PeerSystem]:
     try:
         peer.start()
         yield peer

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from benchmarks.peers.base import Peer, TargetLog, end, end_on_signals
+from benchmarks.peers.base import PeerSystem, TargetLog, end, end_on_signals
 
 LOG_TAIL_BYTES = 3000
 OUTPUT = "output"
@@ -73,7 +73,7 @@ class ServerCluster:
         return f"bench-{kind}-{self._created}"
 
 
-def play(peer: Peer, kinds: Iterable[str], reached_at: Callable[[TargetLog], str]) -> None:
+def play(peer: PeerSystem, kinds: Iterable[str], reached_at: Callable[[TargetLog], str]) -> None:
     """Start a cluster, print its addresses, and end it at Ctrl-C."""
     end_on_signals()
     began_s = time.monotonic()

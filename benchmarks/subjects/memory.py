@@ -23,7 +23,7 @@ from rich.table import Table
 
 from benchmarks import machine
 from benchmarks.driver.load import Load, LoadPlan
-from benchmarks.peers.base import Peer, TargetLog, end_on_signals, running
+from benchmarks.peers.base import PeerSystem, TargetLog, end_on_signals, running
 from benchmarks.peers.holdfast import Holdfast
 from benchmarks.places import RESULTS, scratch
 
@@ -40,13 +40,13 @@ class Sample:
     rss_mib: Mapping[str, float]
 
 
-def sample(peer: Peer, events: int) -> Sample:
+def sample(peer: PeerSystem, events: int) -> Sample:
     time.sleep(SETTLE_S)
     sizes = {name: round(process.memory_info().rss / MIB, 1) for name, process in peer.processes().items()}
     return Sample(events, sizes)
 
 
-def observe(peer: Peer, target: TargetLog, events: int, size: int) -> list[Sample]:
+def observe(peer: PeerSystem, target: TargetLog, events: int, size: int) -> list[Sample]:
     samples = []
     for part in range(1, PARTS + 1):
         plan = LoadPlan(

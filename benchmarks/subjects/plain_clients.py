@@ -30,7 +30,7 @@ from benchmarks.driver.wire import PeerError
 from benchmarks.matrix.cell import Cell, measure
 from benchmarks.matrix.contestants import FSYNC, REPLICATED, Contestant
 from benchmarks.matrix.rows import MATRIX, Row
-from benchmarks.peers.base import Peer, PeerFailed, end_on_signals, running
+from benchmarks.peers.base import PeerFailed, PeerSystem, end_on_signals, running
 from benchmarks.peers.holdfast import Holdfast
 from benchmarks.places import scratch
 
@@ -117,7 +117,9 @@ def compare(
     return [Compared(row, contestant, of_line) for (row, contestant), of_line in pairs.items() if of_line]
 
 
-def _cell(row: Row, contestant: Contestant, cluster: Mapping[str, Peer], seconds: float, say: Console) -> Cell | None:
+def _cell(
+    row: Row, contestant: Contestant, cluster: Mapping[str, PeerSystem], seconds: float, say: Console
+) -> Cell | None:
     time.sleep(SETTLE_S)
     try:
         return measure(row, contestant, cluster, seconds)

@@ -64,7 +64,7 @@ class SealedBatch(Protocol):
     def pieces(self) -> tuple[bytes, memoryview]: ...  # which are the batch when they are joined
 
 
-class Reader(Protocol):
+class ServedReader(Protocol):
     @property
     def error(self) -> Any: ...
     @property
@@ -81,7 +81,7 @@ class Partition(Protocol):
     ) -> None: ...  # the batch: what `record_batch` gave
     def open_reader(
         self, start: Any, wake: Callable[[], None], owner: Any = None, *, uncommitted: bool = False
-    ) -> Reader: ...
+    ) -> ServedReader: ...
     async def info(self) -> Any: ...
     async def open_producer(self, wish: Any) -> Any: ...
     async def producers(self, after: int, limit: int) -> Sequence[Any]: ...
@@ -146,7 +146,7 @@ class PartitionTypes(Protocol):
     @property
     def ProducerInfo(self) -> type: ...  # see node.partition.api
     @property
-    def Owner(self) -> type: ...  # (key, claim)
+    def ReaderClaim(self) -> type: ...  # (key, claim)
     @property
     def encode_question(self) -> Callable[[Any], bytes]: ...
     @property
@@ -156,7 +156,7 @@ class PartitionTypes(Protocol):
     @property
     def decode_answer(self) -> Callable[[bytes], Any]: ...  # raises ValueError
     @property
-    def PartitionInfo(self) -> type: ...  # see node.partition.api
+    def PartitionDescription(self) -> type: ...  # see node.partition.api
 
 
 # ------------------------------------------------------------------ what can go wrong with a question
@@ -190,7 +190,7 @@ class AddressInUse(OSError):
 # ------------------------------------------------------------------ what the node gets
 
 
-class RemoteReader(Reader, Protocol):
+class RemoteReader(ServedReader, Protocol):
     """A reader on another node, with a byte window: it holds no more than its window, on both sides."""
 
     @property
@@ -216,7 +216,7 @@ class PeerClient(Protocol):
     ) -> RemoteReader: ...
 
     async def info(self, group: int) -> Any:
-        """The node's PartitionInfo; raises GroupUnknown, Unavailable."""
+        """The node's PartitionDescription; raises GroupUnknown, Unavailable."""
         ...
 
     async def open_producer(self, group: int, wish: Any) -> Any:

@@ -21,7 +21,7 @@ from holdfast.amqp.errors import Error
 from node.listener import errors
 from node.listener.attach import link_plan
 from node.listener.attach.attach_queue import AttachQueue
-from node.listener.attach.link_plan import Plan
+from node.listener.attach.link_plan import LinkPlan
 from node.listener.attach.stranded_plan import is_stranded
 from node.listener.broker import Broker
 from node.listener.config import ListenerConfig
@@ -92,7 +92,7 @@ class EndpointHost(Protocol):
 class Endpoint:
     """One link, from its acceptance to its end."""
 
-    def __init__(self, host: EndpointHost, link: Link, plan: Plan) -> None:
+    def __init__(self, host: EndpointHost, link: Link, plan: LinkPlan) -> None:
         self.host = host
         self.link = link
         self.plan = plan

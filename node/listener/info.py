@@ -20,9 +20,9 @@ from typing import Any
 from holdfast import protocol
 from holdfast.amqp import Credit, Message, SenderLink, Source, Value, encode_message, offset_text, symbol, timestamp
 from node.listener import errors
-from node.listener.attach.link_plan import Plan
+from node.listener.attach.link_plan import LinkPlan
 from node.listener.endpoint import Endpoint, EndpointHost
-from node.partition.api import PartitionInfo
+from node.partition.api import PartitionDescription
 
 RETRY_DELAY_S = 0.1
 """Delay between questions to a partition that has no leader."""
@@ -35,7 +35,7 @@ leaders do not answer, which takes two seconds to find out, leave each other tim
 class Info(Endpoint):
     link: SenderLink
 
-    def __init__(self, host: EndpointHost, link: SenderLink, plan: Plan) -> None:
+    def __init__(self, host: EndpointHost, link: SenderLink, plan: LinkPlan) -> None:
         super().__init__(host, link, plan)
         self._timer: asyncio.TimerHandle | None = None
         self._asking = False
@@ -107,7 +107,7 @@ class Info(Endpoint):
                 protocol.INFO_LEADER: None,
             }
 
-    async def _ask_leader(self, partition: str) -> PartitionInfo:
+    async def _ask_leader(self, partition: str) -> PartitionDescription:
         while True:
             try:
                 async with self._turns:
@@ -129,7 +129,7 @@ class Info(Endpoint):
         self.quiesce()
 
 
-def describe(info: PartitionInfo) -> dict[str, Any]:
+def describe(info: PartitionDescription) -> dict[str, Any]:
     """Entry of the list for one partition. Offsets are symbols, null when nothing is stored."""
 
     def offset(number: int | None) -> Any:

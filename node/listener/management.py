@@ -45,7 +45,7 @@ from holdfast.amqp.errors import DECODE_ERROR, INVALID_FIELD, RESOURCE_LIMIT_EXC
 from node.admin.errors import AdminRequestFailed
 from node.listener import errors
 from node.listener.attach import permissions
-from node.listener.attach.link_plan import Plan
+from node.listener.attach.link_plan import LinkPlan
 from node.listener.endpoint import Endpoint, EndpointHost
 from node.listener.errors import Refused
 from node.listener.transactions.client_transaction import ClientTransaction
@@ -217,7 +217,7 @@ class Management(Endpoint):
 
     link: ReceiverLink
 
-    def __init__(self, host: EndpointHost, link: ReceiverLink, plan: Plan) -> None:
+    def __init__(self, host: EndpointHost, link: ReceiverLink, plan: LinkPlan) -> None:
         super().__init__(host, link, plan)
         self._under_way = 0
 
@@ -355,7 +355,7 @@ class Reply(Endpoint):
 
     link: SenderLink
 
-    def __init__(self, host: EndpointHost, link: SenderLink, plan: Plan) -> None:
+    def __init__(self, host: EndpointHost, link: SenderLink, plan: LinkPlan) -> None:
         super().__init__(host, link, plan)
         self._waiting: deque[bytes] = deque()
         self.address = f"{protocol.REPLY_PREFIX}{uuid.uuid4()}" if plan.dynamic else plan.address

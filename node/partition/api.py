@@ -24,13 +24,13 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from holdfast.records.record_batch import RecordBatch
-from node.partition.consumer_groups.queries import Owner
+from node.partition.consumer_groups.queries import ReaderClaim
 from node.partition.questions import Answer, Question
 
 __all__ = [
     "After", "AfterTime", "Answer", "AppendDone", "AppendOutcome", "Appended", "Begins", "Earliest", "Failed",
-    "FailureKind", "Latest", "LogView", "Owner", "PartitionHandle", "PartitionInfo", "ProducerInfo", "ProducerOpened",
-    "ProducerRequest", "Question", "ReadError", "ReadErrorKind", "Reader", "Start",
+    "FailureKind", "Latest", "LogView", "PartitionDescription", "PartitionHandle", "ProducerInfo", "ProducerOpened",
+    "ProducerRequest", "Question", "ReadError", "ReadErrorKind", "Reader", "ReaderClaim", "Start",
 ]  # fmt: skip
 
 # ---------------------------------------------------------------- where a reader starts
@@ -208,7 +208,7 @@ AppendDone = Callable[[AppendOutcome], None]
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionInfo:
+class PartitionDescription:
     partition: str
     earliest_offset: int | None  # None: no event is stored
     latest_offset: int | None
@@ -265,13 +265,13 @@ class PartitionHandle(Protocol):
         ...
 
     def open_reader(
-        self, start: Start, wake: Callable[[], None], owner: Owner | None = None, *, uncommitted: bool = False
+        self, start: Start, wake: Callable[[], None], owner: ReaderClaim | None = None, *, uncommitted: bool = False
     ) -> Reader:
         """Open a reader. `owner`: it reads in the name of this claim, and only while that is in force. `uncommitted`:
         also events of transactions that are open or aborted."""
         ...
 
-    async def info(self) -> PartitionInfo:
+    async def info(self) -> PartitionDescription:
         """Ask the leader, confirmed by a majority: not older than any earlier answer. Raises ConnectionError or
         LookupError while there is no leader that can be asked."""
         ...

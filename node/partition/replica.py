@@ -29,7 +29,7 @@ from node.partition.api import (
     Earliest,
     Failed,
     Latest,
-    PartitionInfo,
+    PartitionDescription,
     ProducerInfo,
     ProducerOpened,
     ProducerRequest,
@@ -43,7 +43,7 @@ from node.partition.appender import REFUSALS, Appender
 from node.partition.commands import Trim
 from node.partition.consumer_groups.group_state import Denied, GroupTable, Ousted
 from node.partition.consumer_groups.ownership_leases import OwnershipLeases
-from node.partition.consumer_groups.queries import ListGroups, Owner
+from node.partition.consumer_groups.queries import ListGroups, ReaderClaim
 from node.partition.entries.entry_dump import dump
 from node.partition.entries.queries import AskFate, DumpEntries
 from node.partition.entries.unknown_outcome import fate
@@ -251,7 +251,7 @@ class PartitionReplica:
         """Bytes of records taken and not yet answered."""
         return self._appender.in_flight_bytes
 
-    async def info(self) -> PartitionInfo:
+    async def info(self) -> PartitionDescription:
         """Describe the partition. The leader's word includes all that was known before; another replica tells its own
         state, and the leader. Raises Unconfirmed when this node believes that it leads and no majority confirms it; or
         when it closes its replica, which then asks no other node."""
@@ -261,10 +261,10 @@ class PartitionReplica:
             raise Unconfirmed(f"this node has just lost the leadership of partition {self.partition}; ask again")
         return self.info_now()
 
-    def info_now(self) -> PartitionInfo:
+    def info_now(self) -> PartitionDescription:
         state = self._machine.state
         stored = state.next_offset - state.start_offset
-        return PartitionInfo(
+        return PartitionDescription(
             partition=self.partition,
             earliest_offset=state.start_offset if stored else None,
             latest_offset=state.next_offset - 1 if stored else None,
@@ -378,7 +378,7 @@ class PartitionReplica:
     # ------------------------------------------------------------ out
 
     def open_reader(
-        self, start: Start, wake: Callable[[], None], owner: Owner | None = None, *, uncommitted: bool = False
+        self, start: Start, wake: Callable[[], None], owner: ReaderClaim | None = None, *, uncommitted: bool = False
     ) -> LocalReader:
         """Open a reader, for which this node only has to believe that it leads. Only committed events are read, and
         none of them is passed over. So a leader that has not applied everything yet, or was deposed, delivers late and

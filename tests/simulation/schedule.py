@@ -52,7 +52,7 @@ class Stuck(Violation):
     """The cluster did not become healthy."""
 
 
-class Load(Protocol):
+class SimulatedLoad(Protocol):
     """Clients, and what they were promised."""
 
     acknowledged: int
@@ -75,7 +75,7 @@ class Schedule:
         self,
         seed: int,
         make_node: Callable[[Schedule, int], Any],
-        make_load: Callable[[Schedule], Load],
+        make_load: Callable[[Schedule], SimulatedLoad],
         *,
         plan: Callable[[Plan], Plan] = lambda drawn: drawn,
         tracing: bool = False,

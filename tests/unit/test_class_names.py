@@ -22,13 +22,6 @@ PRODUCT = (
 
 SYNC = "holdfast/client/sync/"
 
-REMAINING = {
-    "HandedOut", "Owner", "PartitionInfo", "Reader",  # within the product
-    "Clock", "Cluster", "GroupMember", "Load", "Log", "Member", "Node", "Partition", "Peer", "Plan", "Refusal",
-    "Sender", "Speaker",  # in what the tests share
-}  # fmt: skip
-"""Names that still stand for several things. The list may only become shorter."""
-
 
 def sources() -> list[str]:
     """Every file of the product, and those that tests share."""
@@ -54,8 +47,7 @@ def shared(files: Mapping[str, ast.Module]) -> dict[str, list[str]]:
 
 def test_a_class_name_stands_for_one_thing() -> None:
     twice = shared({path: parsed(ROOT / path) for path in sources()})
-    assert not {name: places for name, places in twice.items() if name not in REMAINING}
-    assert not REMAINING - twice.keys(), "these are unique now: take them off the list"
+    assert not twice
 
 
 def test_a_second_class_of_a_name_is_found() -> None:

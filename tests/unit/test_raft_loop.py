@@ -14,7 +14,7 @@ import pytest
 from cluster.raft.multiraft import Turn
 from node.raft_loop import BULK_BYTES, BULK_PERIOD_S, RaftLoop, TurnInput
 from tests.unit.listener.support.peer import eventually
-from tests.unit.listener.support.single import Clock
+from tests.unit.listener.support.single import ListenerClock
 
 
 class Groups:
@@ -75,7 +75,7 @@ class Parts:
         self.input = TurnInput()
         groups: Any = self.groups
         disk: Any = self.disk
-        self.loop = RaftLoop(groups, disk, Clock(), self.input, self.failures.append)
+        self.loop = RaftLoop(groups, disk, ListenerClock(), self.input, self.failures.append)
 
     @property
     def did(self) -> list[str]:

@@ -119,7 +119,7 @@ class GrpcPeerClient:
             if reply.failure.kind == "group_unknown":
                 raise GroupUnknown(group, self.node)
             raise Unavailable(f"node {self.node}: {reply.failure.detail}", sent=True)
-        return self._types.PartitionInfo(
+        return self._types.PartitionDescription(
             partition=reply.partition,
             earliest_offset=reply.earliest_offset if reply.HasField("earliest_offset") else None,
             latest_offset=reply.latest_offset if reply.HasField("latest_offset") else None,

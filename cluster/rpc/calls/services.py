@@ -17,7 +17,7 @@ import grpc
 from cluster.raft import FetchReply, FetchRequest, NotLeader
 from cluster.rpc import options
 from cluster.rpc import rpc_pb2 as pb
-from cluster.rpc.api import AdminHost, PartitionHost, PartitionTypes, Reader
+from cluster.rpc.api import AdminHost, PartitionHost, PartitionTypes, ServedReader
 from cluster.rpc.callers import Callers
 from cluster.rpc.calls.append_session import AppendSession
 from cluster.rpc.calls.methods import EOF
@@ -196,7 +196,7 @@ class ReadSession:
         self._woken = asyncio.Event()
         self._told = 0  # where the other side knows the reader to stand
 
-    async def run(self, open_reader: Callable[[Callable[[], None]], Reader]) -> None:
+    async def run(self, open_reader: Callable[[Callable[[], None]], ServedReader]) -> None:
         reader = open_reader(self._woken.set)
         crediting = asyncio.ensure_future(self._read_credit())
         try:
@@ -207,7 +207,7 @@ class ReadSession:
             crediting.cancel()
             reader.close()
 
-    async def _serve(self, reader: Reader, crediting: asyncio.Future[None]) -> None:
+    async def _serve(self, reader: ServedReader, crediting: asyncio.Future[None]) -> None:
         while not crediting.done():
             self._woken.clear()
             batches = (
@@ -233,7 +233,7 @@ class ReadSession:
             else:
                 await self._woken.wait()
 
-    def _tell_position(self, reader: Reader, reply: pb.ReadReply) -> None:
+    def _tell_position(self, reader: ServedReader, reply: pb.ReadReply) -> None:
         if reader.position > self._told:
             self._told = reply.next_offset = reader.position
 
@@ -258,7 +258,7 @@ def decode_start(request: pb.ReadOpen, types: PartitionTypes) -> Any:
 
 
 def owner_of(request: pb.ReadOpen, types: PartitionTypes) -> Any:
-    return types.Owner(request.owner_key, request.owner_claim) if request.owner_claim else None
+    return types.ReaderClaim(request.owner_key, request.owner_claim) if request.owner_claim else None
 
 
 def _encoded(message: pb.ReadReply) -> bytes:

@@ -20,7 +20,7 @@ from holdfast.amqp import Credit, Link, ReceiverLink, SenderLink
 from holdfast.amqp.errors import NOT_FOUND, RESOURCE_DELETED
 from node.listener import errors
 from node.listener.attach import link_plan, permissions
-from node.listener.attach.link_plan import Kind, Plan
+from node.listener.attach.link_plan import Kind, LinkPlan
 from node.listener.attach.stranded import Stranded
 from node.listener.endpoint import Endpoint, EndpointHost
 from node.listener.errors import Refused
@@ -95,7 +95,7 @@ def _answer(host: Attacher, link: Link) -> None:
         host.attaches.add(link, lambda: _answer_later(host, link, plan), start)
 
 
-async def _answer_coordinator(host: Attacher, link: Link, plan: Plan) -> None:
+async def _answer_coordinator(host: Attacher, link: Link, plan: LinkPlan) -> None:
     """Answer the attach once the transactional id is held; nobody else has it then."""
     manager, terms = plan.broker.transactions, plan.transactions
     assert isinstance(link, ReceiverLink)
@@ -143,7 +143,7 @@ async def _look_again(host: Attacher, link: Link) -> None:
         host.flush_soon()
 
 
-def _service(host: Attacher, link: Link, plan: Plan) -> Endpoint:
+def _service(host: Attacher, link: Link, plan: LinkPlan) -> Endpoint:
     if plan.kind is Kind.MANAGEMENT:
         assert isinstance(link, ReceiverLink)
         return Management(host, link, plan)
@@ -154,7 +154,7 @@ def _service(host: Attacher, link: Link, plan: Plan) -> Endpoint:
 def _events(
     host: Attacher,
     link: Link,
-    plan: Plan,
+    plan: LinkPlan,
     starts: dict[str, Start],
     granted: ProducerOpened | None = None,
     held: dict[str, OwnedPartition] | None = None,
@@ -170,7 +170,7 @@ def _events(
     return OutgoingLink(host, link, plan, starts)
 
 
-def _answer_now(host: Attacher, link: Link, plan: Plan) -> bool:
+def _answer_now(host: Attacher, link: Link, plan: LinkPlan) -> bool:
     """Tell whether the link can be accepted at once. Raises Refused when it must go elsewhere."""
     if plan.partition is not None:
         _redirect_away(host, plan, plan.partition)
@@ -179,17 +179,17 @@ def _answer_now(host: Attacher, link: Link, plan: Plan) -> bool:
     return not _needs_position(plan)
 
 
-def _needs_position(plan: Plan) -> bool:
+def _needs_position(plan: LinkPlan) -> bool:
     return plan.selection is not None and (isinstance(plan.selection.start, Latest) or plan.selection.needs_latest)
 
 
-def _leader_usable(plan: Plan, partition: str) -> bool:
+def _leader_usable(plan: LinkPlan, partition: str) -> bool:
     broker, log = plan.broker, plan.log
     leader = broker.leader(log, partition)
     return leader is not None and (leader != broker.node_id or broker.is_local(log, partition))
 
 
-def _redirect_away(host: Attacher, plan: Plan, partition: str) -> None:
+def _redirect_away(host: Attacher, plan: LinkPlan, partition: str) -> None:
     broker = plan.broker
     leader = broker.leader(plan.log, partition)
     if not host.redirects or leader is None or leader == broker.node_id or broker.is_local(plan.log, partition):
@@ -199,7 +199,7 @@ def _redirect_away(host: Attacher, plan: Plan, partition: str) -> None:
         raise Refused(error)
 
 
-def _partitions(plan: Plan) -> list[str]:
+def _partitions(plan: LinkPlan) -> list[str]:
     if plan.partition is not None:
         return [plan.partition]
     view = plan.broker.describe(plan.log)
@@ -208,12 +208,12 @@ def _partitions(plan: Plan) -> list[str]:
     return list(view.partitions)
 
 
-async def _answer_later(host: Attacher, link: Link, plan: Plan) -> None:
+async def _answer_later(host: Attacher, link: Link, plan: LinkPlan) -> None:
     with host.stranded.attaching(plan):
         await _answer_in_time(host, link, plan)
 
 
-async def _answer_in_time(host: Attacher, link: Link, plan: Plan) -> None:
+async def _answer_in_time(host: Attacher, link: Link, plan: LinkPlan) -> None:
     held: dict[str, OwnedPartition] | None = None
     try:
         starts: dict[str, Start] = {}
@@ -249,7 +249,7 @@ async def _answer_in_time(host: Attacher, link: Link, plan: Plan) -> None:
         host.flush_soon()
 
 
-async def _until_usable(host: Attacher, plan: Plan, partition: str) -> None:
+async def _until_usable(host: Attacher, plan: LinkPlan, partition: str) -> None:
     def settled() -> bool:
         return plan.broker.describe(plan.log) is None or _leader_usable(plan, partition)
 
@@ -258,7 +258,7 @@ async def _until_usable(host: Attacher, plan: Plan, partition: str) -> None:
         raise Refused(errors.log_deleted(plan.log))
 
 
-async def _open_producer(host: Attacher, plan: Plan) -> ProducerOpened | None:
+async def _open_producer(host: Attacher, plan: LinkPlan) -> ProducerOpened | None:
     """Open the producer at the partition's leader; every failure but the producer's own is tried again."""
     if plan.producer is None or plan.partition is None:
         return None
@@ -273,7 +273,7 @@ async def _open_producer(host: Attacher, plan: Plan) -> ProducerOpened | None:
         _redirect_away(host, plan, plan.partition)
 
 
-async def _position(host: Attacher, plan: Plan, partition: str) -> Start:
+async def _position(host: Attacher, plan: LinkPlan, partition: str) -> Start:
     """Resolve `@latest` at a leader that a majority has confirmed. This node asks itself the same way: it may have been
     deposed without having noticed."""
     while True:

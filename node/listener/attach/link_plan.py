@@ -45,7 +45,7 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class LinkPlan:
     kind: Kind
     address: str
     broker: Broker  # the node, and of logs the one that the link is about
@@ -71,7 +71,7 @@ class Plan:
         return self.membership is not None and self.membership.group is not None and self.partition is None
 
 
-def plan(link: Link, broker: Broker) -> Plan:
+def plan(link: Link, broker: Broker) -> LinkPlan:
     """The plan for a link that a peer has attached; raises Refused."""
     if isinstance(link, ReceiverLink):
         return _plan_incoming(link, broker)
@@ -79,41 +79,41 @@ def plan(link: Link, broker: Broker) -> Plan:
     return _plan_outgoing(link, broker)
 
 
-def _plan_incoming(link: ReceiverLink, broker: Broker) -> Plan:
+def _plan_incoming(link: ReceiverLink, broker: Broker) -> LinkPlan:
     target = link.remote_target
     if link.wants_coordinator:
         if broker.transactions is None:
             raise _not_implemented("there are no transactions here; send without them")
         _same_cluster(link, broker)
-        return Plan(Kind.COORDINATOR, "", broker, transactions=coordinator_terms_of(link))
+        return LinkPlan(Kind.COORDINATOR, "", broker, transactions=coordinator_terms_of(link))
     if isinstance(target, Target) and target.dynamic:
         raise _not_implemented("a dynamic target is not implemented here; create a log and name it")
     if not isinstance(target, Target) or not target.address:
         raise _invalid("the target has no address; name a log")
     address = target.address
     if address == protocol.MANAGEMENT_ADDRESS:
-        return Plan(Kind.MANAGEMENT, address, broker)
+        return LinkPlan(Kind.MANAGEMENT, address, broker)
     if address.endswith(protocol.INFO_SUFFIX):
         raise _not_allowed(f"{address} can only be received from")
     one, partition = _log_and_partition(link, address, broker)
     wish = producer_terms.producer_request_of(link)
     if wish is not None and partition is None:
         raise Refused(errors.producer_needs_partition(one.name))
-    return Plan(Kind.INGEST, address, one, one.name, partition, producer=wish)
+    return LinkPlan(Kind.INGEST, address, one, one.name, partition, producer=wish)
 
 
-def _plan_outgoing(link: SenderLink, broker: Broker) -> Plan:
+def _plan_outgoing(link: SenderLink, broker: Broker) -> LinkPlan:
     source = link.remote_source
     if isinstance(source, Source) and source.dynamic:
-        return Plan(Kind.REPLY, "", broker, dynamic=True)
+        return LinkPlan(Kind.REPLY, "", broker, dynamic=True)
     if not isinstance(source, Source) or not source.address:
         raise _invalid("the source has no address; name a log")
     address = source.address
     if address == protocol.MANAGEMENT_ADDRESS:
-        return Plan(Kind.REPLY, address, broker)
+        return LinkPlan(Kind.REPLY, address, broker)
     if address.endswith(protocol.INFO_SUFFIX):
         named = _log(link, address[: -len(protocol.INFO_SUFFIX)], broker)
-        return Plan(Kind.INFO, address, named, named.name)
+        return LinkPlan(Kind.INFO, address, named, named.name)
     one, partition = _log_and_partition(link, address, broker)
     selection = select(source.filter)
     wish = group_terms.group_terms_of(link, source, selection)
@@ -126,7 +126,7 @@ def _plan_outgoing(link: SenderLink, broker: Broker) -> Plan:
     publishers = link.remote_properties.get(protocol.LINK_PUBLISHERS) or False
     if not isinstance(publishers, bool):
         raise _invalid(f"{protocol.LINK_PUBLISHERS} must be a boolean, not {publishers!r}")
-    return Plan(
+    return LinkPlan(
         Kind.EGRESS, address, one, one.name, partition, chosen,
         until=until, publishers=publishers, batches=_in_batches(link, partition, chosen, wish), membership=wish,
     )  # fmt: skip

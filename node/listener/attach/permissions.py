@@ -15,7 +15,7 @@ from typing import Any
 
 from holdfast import protocol
 from holdfast.amqp import Link, ReceiverLink, SenderLink, Source, Target
-from node.listener.attach.link_plan import Kind, Plan
+from node.listener.attach.link_plan import Kind, LinkPlan
 from node.partition.idempotence.producer_state import was_given_out
 from node.security.authorisation import Need
 
@@ -38,7 +38,7 @@ def first_need(link: Link) -> Need | None:
     return Need("consume", "log", source.address)
 
 
-def needs(plan: Plan) -> Iterator[Need]:
+def needs(plan: LinkPlan) -> Iterator[Need]:
     """Yield every right that a served link needs."""
     if plan.kind is Kind.INGEST:
         yield Need("publish", "log", plan.log)

@@ -30,7 +30,7 @@ from typing import Protocol
 
 from holdfast.amqp.errors import Error
 from node.listener import errors
-from node.listener.attach.link_plan import Kind, Plan
+from node.listener.attach.link_plan import Kind, LinkPlan
 from node.listener.attach.stranded_plan import is_stranded
 from node.listener.broker import Broker
 from node.listener.endpoint import Endpoint
@@ -62,11 +62,11 @@ class Stranded:
     def __init__(self, host: StrandedHost) -> None:
         self._host: StrandedHost | None = host
         self._since_s = time.monotonic()
-        self._attaching: dict[object, Plan] = {}
+        self._attaching: dict[object, LinkPlan] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     @contextlib.contextmanager
-    def attaching(self, plan: Plan) -> Iterator[None]:
+    def attaching(self, plan: LinkPlan) -> Iterator[None]:
         """Count an attach among those that wait, until it is answered."""
         key = object()
         self._attaching[key] = plan

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from node.listener.attach.link_plan import Kind, Plan
+from node.listener.attach.link_plan import Kind, LinkPlan
 
 
-def is_stranded(plan: Plan) -> bool:
+def is_stranded(plan: LinkPlan) -> bool:
     """Tell whether a cut-off node cannot reach what the plan needs; of a link to all partitions: none of them."""
     broker = plan.broker
     if not broker.is_cut_off:

@@ -21,7 +21,7 @@ from holdfast.records.bounded import MAX_UNCOMPRESSED_BYTES
 from holdfast.records.contents import check_head
 from holdfast.records.record_batch import VERSION, Attributes, Damaged, RecordBatch, read_batch
 from node.listener import errors
-from node.listener.attach.link_plan import Plan
+from node.listener.attach.link_plan import LinkPlan
 from node.listener.endpoint import EndpointHost
 from node.listener.errors import Refused
 from node.listener.incoming.append_queue import QueuedBatch
@@ -47,7 +47,7 @@ def asks_for_batches(link: ReceiverLink) -> bool:
 class IncomingBatchLink(IncomingLink):
     """The link of a producer without sequence numbers; under a transaction the node assigns them."""
 
-    def __init__(self, host: EndpointHost, link: ReceiverLink, plan: Plan, *granted: Any) -> None:
+    def __init__(self, host: EndpointHost, link: ReceiverLink, plan: LinkPlan, *granted: Any) -> None:
         super().__init__(host, link, plan, *granted)
         self._window = min(self._window, MOST_UNANSWERED)
         self._mean_size = TYPICAL_BYTES

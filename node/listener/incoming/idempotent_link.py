@@ -24,7 +24,7 @@ from holdfast.amqp import ACCEPTED, RELEASED, ReceiverLink, Rejected, Transactio
 from holdfast.amqp.errors import Error
 from holdfast.records.record_batch import Numbering, RecordBatch
 from node.listener import errors
-from node.listener.attach.link_plan import Plan
+from node.listener.attach.link_plan import LinkPlan
 from node.listener.endpoint import EndpointHost
 from node.listener.errors import Refused
 from node.listener.incoming import producer_terms
@@ -46,7 +46,7 @@ remembered: when a connection breaks between the credit for new messages and the
 class IdempotentLink(IncomingMessageLink):
     LANE = NumberedQueue
 
-    def __init__(self, host: EndpointHost, link: ReceiverLink, plan: Plan, opened: ProducerOpened) -> None:
+    def __init__(self, host: EndpointHost, link: ReceiverLink, plan: LinkPlan, opened: ProducerOpened) -> None:
         super().__init__(host, link, plan)
         assert plan.partition is not None
         self._partition = plan.partition

@@ -39,7 +39,7 @@ from holdfast.amqp import (
 )
 from holdfast.amqp.errors import DECODE_ERROR, Error
 from node.listener import errors
-from node.listener.attach.link_plan import Plan
+from node.listener.attach.link_plan import LinkPlan
 from node.listener.endpoint import Endpoint, EndpointHost
 from node.listener.incoming.append_queue import AppendQueue, QueuedBatch
 from node.listener.incoming.doubtful_deliveries import find_out
@@ -63,7 +63,7 @@ class IncomingLink(Endpoint):
     LANE: type[AppendQueue] = AppendQueue
     link: ReceiverLink
 
-    def __init__(self, host: EndpointHost, link: ReceiverLink, plan: Plan) -> None:
+    def __init__(self, host: EndpointHost, link: ReceiverLink, plan: LinkPlan) -> None:
         super().__init__(host, link, plan)
         self._queues: dict[str, AppendQueue] = {}
         self._unanswered = 0

@@ -28,7 +28,7 @@ from holdfast.amqp.errors import DECODE_ERROR, Error
 from holdfast.amqp.messages.well_formed import all_data
 from holdfast.records.record_batch import RecordBatch
 from node.listener import errors
-from node.listener.attach.link_plan import Plan
+from node.listener.attach.link_plan import LinkPlan
 from node.listener.endpoint import EndpointHost
 from node.listener.errors import Refused
 from node.listener.incoming import routing_annotations
@@ -49,7 +49,7 @@ class _Gathered:
 
 
 class IncomingMessageLink(IncomingLink):
-    def __init__(self, host: EndpointHost, link: ReceiverLink, plan: Plan) -> None:
+    def __init__(self, host: EndpointHost, link: ReceiverLink, plan: LinkPlan) -> None:
         super().__init__(host, link, plan)
         self._choice = PartitionChoice(plan)
 

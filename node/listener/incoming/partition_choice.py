@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from holdfast.amqp.partition_key import partition_index
 from node.listener import errors
-from node.listener.attach.link_plan import Plan
+from node.listener.attach.link_plan import LinkPlan
 from node.listener.errors import Refused
 
 GROUP_KEY_LIMIT = 4096
@@ -22,7 +22,7 @@ GROUP_KEY_CACHED = 128
 
 
 class PartitionChoice:
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: LinkPlan) -> None:
         self._plan = plan
         self._known: Sequence[str] | None = None  # until something changes
         self._turn = 0  # of the round robin

@@ -22,7 +22,7 @@ MAX_EARLY = 8192
 delivery for ever costs some 600 KiB."""
 
 
-class HandedOut(Generic[C]):
+class UnsettledDeliveries(Generic[C]):
     """Deliveries that were sent and are not settled. `C`: the cursor that the events came from."""
 
     def __init__(self) -> None:

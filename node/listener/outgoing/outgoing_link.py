@@ -33,13 +33,13 @@ from holdfast.amqp.errors import INTERNAL_ERROR, MESSAGE_SIZE_EXCEEDED, RESOURCE
 from holdfast.amqp.links.keeping import DELIVERY_BYTES
 from holdfast.records.record_batch import Damaged
 from node.listener import errors
-from node.listener.attach.link_plan import Plan
+from node.listener.attach.link_plan import LinkPlan
 from node.listener.endpoint import Endpoint, EndpointHost
 from node.listener.outgoing.batch_deliveries import BatchDeliveries
 from node.listener.outgoing.partition_cursor import PartitionCursor
 from node.listener.outgoing.redelivery import Redelivery
 from node.listener.outgoing.single_deliveries import SingleDeliveries
-from node.partition.api import After, Earliest, Latest, Owner, ReadError, Start
+from node.partition.api import After, Earliest, Latest, ReaderClaim, ReadError, Start
 from node.transactions.transaction import StagedPosition
 
 LEAST_UNSETTLED = 8
@@ -55,7 +55,7 @@ DRAIN_QUESTION_S = 2.0
 class OutgoingLink(Endpoint):
     link: SenderLink
 
-    def __init__(self, host: EndpointHost, link: SenderLink, plan: Plan, starts: dict[str, Start]) -> None:
+    def __init__(self, host: EndpointHost, link: SenderLink, plan: LinkPlan, starts: dict[str, Start]) -> None:
         """`starts`: where the partitions' readers begin, if not where the plan says (a `@latest` that was resolved)."""
         super().__init__(host, link, plan)
         assert plan.selection is not None
@@ -107,8 +107,8 @@ class OutgoingLink(Endpoint):
             said[protocol.LINK_PUBLISHERS] = True
         return said if until is None else said | {protocol.LINK_UNTIL: symbol(offset_text(until))}
 
-    def _owner(self, partition: str) -> Owner | None:
-        """Owner in whose name the partition is read; None: the link itself."""
+    def _owner(self, partition: str) -> ReaderClaim | None:
+        """The claim in whose name the partition is read; None: the link itself."""
         return None
 
     def _sent(self, cursor: PartitionCursor, numbers: range, runs: list[tuple[int, int]]) -> None:

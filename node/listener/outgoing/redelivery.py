@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from holdfast.amqp import Accepted, DeliveryState, Modified, Rejected, Released, SenderLink, Transactional
-from node.listener.outgoing.handed_out import HandedOut
+from node.listener.outgoing.handed_out import UnsettledDeliveries
 from node.listener.transactions.client_transaction import ClientTransaction, ReceivingLink
 
 
@@ -34,7 +34,7 @@ class Host(Protocol):
     declares_transactions: bool
 
 
-class Owner(ReceivingLink, Protocol):
+class RedeliveryOwner(ReceivingLink, Protocol):
     """The endpoint of the link."""
 
     def given_back(self, number: int) -> None:
@@ -43,13 +43,13 @@ class Owner(ReceivingLink, Protocol):
 
 
 class Redelivery(Generic[C]):
-    def __init__(self, host: Host, owner: Owner, link: SenderLink) -> None:
+    def __init__(self, host: Host, owner: RedeliveryOwner, link: SenderLink) -> None:
         self.given_back: dict[C, None] = {}
         """Cursors that are to begin again; the owner takes them out."""
         self.too_many = False
         """True when a transaction could not remember what was accepted under it: the link must end."""
         self._host, self._owner, self._link = host, owner, link
-        self._handed_out: HandedOut[C] = HandedOut()
+        self._handed_out: UnsettledDeliveries[C] = UnsettledDeliveries()
         self._in_transaction: dict[int, ClientTransaction] = {}  # deliveries that were accepted under one
 
     def sent(self, first: int, cursor: C, runs: Sequence[tuple[int, int]]) -> None:

@@ -53,7 +53,7 @@ from holdfast.amqp.errors import (
     Error,
 )
 from holdfast.amqp.transactions import Declare, Discharge, decode_control
-from node.listener.attach.link_plan import Plan
+from node.listener.attach.link_plan import LinkPlan
 from node.listener.endpoint import Endpoint, EndpointHost
 from node.listener.transactions.client_transaction import ClientTransaction
 from node.listener.transactions.coordinator_terms import CoordinatorTerms, granted
@@ -115,7 +115,7 @@ class CoordinatorLink(Endpoint):
         self,
         host: TransactionsHost,
         link: ReceiverLink,
-        plan: Plan,
+        plan: LinkPlan,
         manager: TransactionManager,
         terms: CoordinatorTerms,
         producer: TransactionalProducer | None,

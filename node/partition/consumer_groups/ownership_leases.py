@@ -46,7 +46,7 @@ from node.partition.consumer_groups.queries import (
     GroupQuestion,
     GroupRow,
     ListGroups,
-    Owner,
+    ReaderClaim,
     Revoke,
 )
 from node.partition.raft_group import Proposer, propose
@@ -75,7 +75,7 @@ class OwnershipLeases:
 
     # ------------------------------------------------------------ readers
 
-    def register(self, owner: Owner, reader: LocalReader) -> None:
+    def register(self, owner: ReaderClaim, reader: LocalReader) -> None:
         """Add a reader of a claim, or let it fail if the claim is not in force."""
         if not self._ownership().holds(owner.key, owner.claim):
             row = self._ownership().get(owner.key)

@@ -25,7 +25,7 @@ LIST_LIMIT = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class ReaderClaim:
     """The claim in whose name a reader reads."""
 
     key: str

@@ -11,7 +11,7 @@ from node.partition.api import After, Appended, AppendOutcome
 from node.partition.reader import LocalReader
 from tests.batches import batch_of, entry_of
 from tests.simulation.checker import Violation
-from tests.simulation.workload.members import GroupMember
+from tests.simulation.workload.members import SimGroupMember
 from tests.simulation.workload.producers import NumberedProducer
 from tests.simulation.world.events import PartitionJudge
 
@@ -34,7 +34,7 @@ class PartitionClients:
         self._schedule = schedule
         self.judge = judge
         self.producers = [NumberedProducer(schedule, judge, n) for n in range(schedule.plan.producers)]
-        self.members = [GroupMember(schedule, judge, name) for name in ("ann", "bob")]
+        self.members = [SimGroupMember(schedule, judge, name) for name in ("ann", "bob")]
         self._tail: LocalReader | None = None
         self._tail_node: SimNode | None = None
         self._tail_life = 0

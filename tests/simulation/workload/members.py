@@ -10,7 +10,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from cluster.raft import Committed, Outcome, RaftError
-from node.partition.api import Earliest, Owner
+from node.partition.api import Earliest, ReaderClaim
 from node.partition.commands import encode_group_command
 from node.partition.consumer_groups.group_state import (
     Claim,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 GROUP = "readers"
 
 
-class GroupMember:
+class SimGroupMember:
     def __init__(self, schedule: Schedule, judge: PartitionJudge, name: str) -> None:
         self._schedule = schedule
         self._judge = judge
@@ -56,7 +56,7 @@ class GroupMember:
         if self._reader is None or self._read_at != (node, node.life, claim):
             if self._reader is not None:
                 self._reader.close()
-            self._reader = replica.open_reader(Earliest(), _nothing, Owner(GROUP, claim))
+            self._reader = replica.open_reader(Earliest(), _nothing, ReaderClaim(GROUP, claim))
             self._read_at = (node, node.life, claim)
         if self._reader.error is None and not replica._machine.ownership.holds(GROUP, claim):
             raise Violation(f"group {self._judge.group_id}: node {node.id} serves claim {claim}, which is not in force")

@@ -13,7 +13,7 @@ from holdfast.cli.shared import command_frame
 from holdfast.client import ProducerClient
 from tests.ports import free_port
 from tests.unit.client.support.real_cluster import Nodes
-from tests.unit.listener.support.cluster import Cluster
+from tests.unit.listener.support.cluster import ListenerCluster
 
 IDLE = ("--idle-s", "0.3", "--from", "earliest")
 
@@ -32,7 +32,7 @@ async def test_a_cluster_that_is_down_is_no_silence(more: tuple[str, ...], monke
 
 
 async def test_silence_and_a_majority_that_is_down(tmp_path: Path) -> None:
-    async with Cluster(tmp_path) as cluster:
+    async with ListenerCluster(tmp_path) as cluster:
         nodes = Nodes(cluster)
         log = await nodes.log(2)
         async with ProducerClient(nodes.servers, log) as producer:

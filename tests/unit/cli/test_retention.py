@@ -15,7 +15,7 @@ from holdfast.cli.app import main
 from holdfast.cli.shared.retention import DURATION, SIZE, Losses, Quantity, retention_losses
 from holdfast.client import AdminClient, ConsumerClient, ConsumerOptions, ProducerClient, RangeClient, Start
 from tests.unit.client.support.real_cluster import Nodes
-from tests.unit.listener.support.cluster import Cluster
+from tests.unit.listener.support.cluster import ListenerCluster
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -24,7 +24,7 @@ HOUR_MS = 3_600_000
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def nodes(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Nodes]:
-    async with Cluster(tmp_path_factory.mktemp("nodes")) as cluster:
+    async with ListenerCluster(tmp_path_factory.mktemp("nodes")) as cluster:
         yield Nodes(cluster)
 
 

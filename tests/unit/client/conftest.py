@@ -8,7 +8,7 @@ import pytest_asyncio
 from holdfast.client.produce import batch_queue
 from tests.unit.client.support.real_cluster import Nodes
 from tests.unit.client.support.tiny_node import TinyLog, TinyNode
-from tests.unit.listener.support.cluster import Cluster
+from tests.unit.listener.support.cluster import ListenerCluster
 
 
 @pytest.fixture
@@ -40,5 +40,5 @@ async def pair(one_event_in_each_batch: None) -> AsyncIterator[tuple[TinyNode, T
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def nodes(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Nodes]:
     """Three real nodes for the tests of a module, which start only once; each test has logs of its own."""
-    async with Cluster(tmp_path_factory.mktemp("nodes")) as cluster:
+    async with ListenerCluster(tmp_path_factory.mktemp("nodes")) as cluster:
         yield Nodes(cluster)

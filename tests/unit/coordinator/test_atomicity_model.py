@@ -20,7 +20,7 @@ from node.partition.machine import AppendAccepted
 from node.partition.transactions.transaction_state import TransactionDone
 from node.transactions.producer import DECIDED
 from tests.unit.coordinator.driving import DrivenCoordinator, Pair
-from tests.unit.partition.transactions.driving import Partition
+from tests.unit.partition.transactions.driving import DrivenPartition
 
 PARTITIONS = (11, 12, 13)
 
@@ -31,7 +31,7 @@ STEPS = st.lists(st.tuples(st.sampled_from(WORDS), st.integers(0, 40)), max_size
 class World:
     def __init__(self) -> None:
         self.coordinator = DrivenCoordinator(epochs=3)
-        self.partitions = {group: Partition() for group in PARTITIONS}
+        self.partitions = {group: DrivenPartition() for group in PARTITIONS}
         self.pair: Pair = self.coordinator.registered(timeout_ms=1000)
         self.holder = 0
         self.added: set[int] = set()

@@ -16,7 +16,7 @@ from node.partition.machine import AppendAccepted, WrongCheckpoint
 from node.partition.transactions import transaction_state
 from node.partition.transactions.transaction_state import TransactionDone
 from tests.unit.coordinator.driving import GROUP, DrivenCoordinator, Pair, code_of
-from tests.unit.partition.transactions.driving import Partition
+from tests.unit.partition.transactions.driving import DrivenPartition
 
 DAY_MS = 24 * 3600 * 1000
 
@@ -446,7 +446,7 @@ def test_what_was_committed_and_comes_again_when_its_end_is_forgotten_counts_onc
 ) -> None:
     """A begin with its event that was delayed behind the ends of ten thousand other producers."""
     monkeypatch.setattr(transaction_state, "MAX_ENDED", 1)
-    partition, pair = Partition(), ongoing(coordinator, 11)
+    partition, pair = DrivenPartition(), ongoing(coordinator, 11)
     for again in (False, True):
         assert isinstance(partition.begin(*pair), TransactionDone)
         assert isinstance(partition.send(*pair, 0, "a"), AppendAccepted)

@@ -33,7 +33,7 @@ from node.coordinator.transitions import DECIDED
 from node.partition.machine import AppendAccepted
 from node.partition.transactions.transaction_state import TransactionDone
 from tests.unit.coordinator.driving import DrivenCoordinator, Pair
-from tests.unit.partition.transactions.driving import Partition
+from tests.unit.partition.transactions.driving import DrivenPartition
 
 PARTITIONS = (11, 12, 13)
 PARTS = ("0", "1")
@@ -59,7 +59,7 @@ class Attempt:
 class World:
     def __init__(self) -> None:
         self.coordinator = DrivenCoordinator(epochs=3)
-        self.partitions = {group: Partition() for group in PARTITIONS}
+        self.partitions = {group: DrivenPartition() for group in PARTITIONS}
         self.run, self.batch = 0, 0
         self.attempts: list[Attempt] = []  # of the batch that the present run writes
         self.zombies: list[Attempt] = []

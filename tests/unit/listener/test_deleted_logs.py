@@ -12,7 +12,7 @@ from proton.utils import BlockingConnection, LinkDetached
 
 from holdfast.amqp import symbol
 from holdfast.amqp.errors import RESOURCE_DELETED
-from tests.unit.listener.support.cluster import Cluster
+from tests.unit.listener.support.cluster import ListenerCluster
 from tests.unit.listener.support.consuming import attached, terms
 from tests.unit.listener.support.peer import Peer, message
 from tests.unit.listener.support.reading import start_at
@@ -44,7 +44,7 @@ async def idempotent(peer: Peer, log: str) -> Any:
 
 
 async def test_deleting_a_log_ends_all_its_links_at_the_leader_and_at_gateways(tmp_path: Path) -> None:
-    async with Cluster(tmp_path) as cluster:
+    async with ListenerCluster(tmp_path) as cluster:
         await cluster.create("short")
         leader = await cluster.settled_leader("short")
         others = [number for number in cluster.nodes if number != leader]
@@ -56,7 +56,7 @@ async def test_deleting_a_log_ends_all_its_links_at_the_leader_and_at_gateways(t
                     assert (await peer.refused(link)).condition == RESOURCE_DELETED, kind
 
 
-async def remade(cluster: Cluster, log: str, through: int) -> None:
+async def remade(cluster: ListenerCluster, log: str, through: int) -> None:
     """Deleted and made again before anybody could look."""
     await cluster.broker(through).admin("log.delete", {"name": log})
     await cluster.broker(through).admin("log.create", {"name": log, "partitions": 1, "replicas": 3})
@@ -64,7 +64,7 @@ async def remade(cluster: Cluster, log: str, through: int) -> None:
 
 @pytest.mark.parametrize("at", ["leader", "gateway"])
 async def test_a_log_made_anew_at_once_is_not_what_a_link_was_attached_to(tmp_path: Path, at: str) -> None:
-    async with Cluster(tmp_path) as cluster:
+    async with ListenerCluster(tmp_path) as cluster:
         await cluster.create("again")
         leader = await cluster.settled_leader("again")
         node = leader if at == "leader" else cluster.other_than(leader)

@@ -14,7 +14,7 @@ from proton.reactor import Container
 from proton.utils import BlockingConnection
 
 from holdfast.amqp import ACCEPTED, Drained, Modified, Source, decode_message, symbol
-from tests.unit.listener.support.cluster import Cluster
+from tests.unit.listener.support.cluster import ListenerCluster
 from tests.unit.listener.support.peer import Peer, eventually, message
 from tests.unit.listener.support.reading import place, start_at
 from tests.unit.listener.support.stock import WAIT_S, from_offset
@@ -23,13 +23,13 @@ REDIRECT = "amqp:link:redirect"
 
 
 @pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    async with Cluster(tmp_path) as three:
+async def cluster(tmp_path: Path) -> AsyncIterator[ListenerCluster]:
+    async with ListenerCluster(tmp_path) as three:
         await three.create("trades")
         yield three
 
 
-async def test_a_stock_client_reaches_a_partition_through_any_node(cluster: Cluster) -> None:
+async def test_a_stock_client_reaches_a_partition_through_any_node(cluster: ListenerCluster) -> None:
     def produce_and_consume(port: int, body: str) -> list[Any]:
         connection = BlockingConnection(f"amqp://127.0.0.1:{port}", timeout=WAIT_S)
         connection.create_sender("trades").send(Message(body=body))
@@ -46,7 +46,7 @@ async def test_a_stock_client_reaches_a_partition_through_any_node(cluster: Clus
         assert found == [f"through {earlier}" for earlier in range(1, number + 1)]
 
 
-async def test_latest_through_a_gateway_misses_nothing_that_follows_the_attach(cluster: Cluster) -> None:
+async def test_latest_through_a_gateway_misses_nothing_that_follows_the_attach(cluster: ListenerCluster) -> None:
     leader = cluster.leader("trades")
     async with Peer(cluster.ports[leader]) as producer, Peer(cluster.ports[cluster.other_than(leader)]) as consumer:
         sender = await producer.sender("trades")
@@ -62,7 +62,7 @@ async def test_latest_through_a_gateway_misses_nothing_that_follows_the_attach(c
             await consumer.flush()
 
 
-async def test_the_redirect_leads_to_the_leader(cluster: Cluster) -> None:
+async def test_the_redirect_leads_to_the_leader(cluster: ListenerCluster) -> None:
     leader = cluster.leader("trades")
     async with Peer(cluster.ports[cluster.other_than(leader)], desired=(REDIRECT,)) as peer:
         error = await peer.refused(
@@ -76,7 +76,7 @@ async def test_the_redirect_leads_to_the_leader(cluster: Cluster) -> None:
         assert await peer.states(sender, 1) == [ACCEPTED]
 
 
-async def test_leaders_move_under_a_stock_sender_and_receiver_unnoticed(cluster: Cluster) -> None:
+async def test_leaders_move_under_a_stock_sender_and_receiver_unnoticed(cluster: ListenerCluster) -> None:
     """Through node 1, which leads at times and at times does not: nothing is lost, doubled, reordered or refused."""
     loop = asyncio.get_running_loop()
     count = 3000
@@ -132,7 +132,7 @@ async def test_leaders_move_under_a_stock_sender_and_receiver_unnoticed(cluster:
     assert handler.offsets == sorted(set(handler.offsets))
 
 
-async def test_a_lost_leader_leaves_no_doubt_about_any_delivery(cluster: Cluster) -> None:
+async def test_a_lost_leader_leaves_no_doubt_about_any_delivery(cluster: ListenerCluster) -> None:
     """Through a gateway: each delivery is accepted (then it is in the log), or unknown, and the order is kept."""
     victim = cluster.leader("trades")
     async with Peer(cluster.ports[cluster.other_than(victim)]) as peer:
@@ -159,7 +159,7 @@ async def test_a_lost_leader_leaves_no_doubt_about_any_delivery(cluster: Cluster
         assert [place(payload)[1] for payload in peer.received[link]] == list(range(len(bodies)))
 
 
-async def test_who_knows_streams_is_not_given_later_acceptances_after_a_doubt(cluster: Cluster) -> None:
+async def test_who_knows_streams_is_not_given_later_acceptances_after_a_doubt(cluster: ListenerCluster) -> None:
     """The link ends with the doubt; what was accepted is a prefix, so resending the rest keeps the order."""
     victim = cluster.leader("trades")
     async with Peer(cluster.ports[cluster.other_than(victim)], desired=("AMQP_EVENT_STREAMS_V1_0",)) as peer:
@@ -183,7 +183,7 @@ async def test_who_knows_streams_is_not_given_later_acceptances_after_a_doubt(cl
             assert (await peer.refused(sender)).condition == "amqp:link:detach-forced"
 
 
-async def test_info_is_the_leaders_word_on_every_node(cluster: Cluster) -> None:
+async def test_info_is_the_leaders_word_on_every_node(cluster: ListenerCluster) -> None:
     leader = cluster.leader("trades")
     for number, port in cluster.ports.items():
         async with Peer(port) as peer:
@@ -198,7 +198,7 @@ async def test_info_is_the_leaders_word_on_every_node(cluster: Cluster) -> None:
             assert (entry["leader"], sorted(entry["replicas"])) == (leader, [1, 2, 3])
 
 
-async def test_drain_through_a_gateway_waits_for_what_is_on_its_way(cluster: Cluster) -> None:
+async def test_drain_through_a_gateway_waits_for_what_is_on_its_way(cluster: ListenerCluster) -> None:
     leader = cluster.leader("trades")
     async with Peer(cluster.ports[cluster.other_than(leader)]) as peer:
         sender = await peer.sender("trades")
@@ -212,7 +212,7 @@ async def test_drain_through_a_gateway_waits_for_what_is_on_its_way(cluster: Clu
             assert len(peer.received[link]) == 500
 
 
-async def test_a_read_that_fails_for_good_at_the_leader_ends_the_link(cluster: Cluster) -> None:
+async def test_a_read_that_fails_for_good_at_the_leader_ends_the_link(cluster: ListenerCluster) -> None:
     leader = await cluster.settled_leader("trades")
 
     def defective(*_: Any, **__: Any) -> Any:

@@ -9,10 +9,10 @@ from typing import Any, cast
 import pytest
 
 from holdfast import protocol
-from node.listener.attach.link_plan import Plan
+from node.listener.attach.link_plan import LinkPlan
 from node.listener.endpoint import EndpointHost
 from node.listener.info import ASKED_AT_ONCE, Info
-from node.partition.api import PartitionInfo
+from node.partition.api import PartitionDescription
 from tests.unit.listener.support.peer import eventually
 
 PARTITIONS = 10 * ASKED_AT_ONCE
@@ -28,7 +28,7 @@ class Leaders:
     def handle(self, log: str, partition: str) -> Any:
         return SimpleNamespace(info=lambda: self.info(partition))
 
-    async def info(self, partition: str) -> PartitionInfo:
+    async def info(self, partition: str) -> PartitionDescription:
         self.asked_now += 1
         self.asked_most = max(self.asked_most, self.asked_now)
         try:
@@ -36,7 +36,7 @@ class Leaders:
             if self.refusals[partition]:
                 self.refusals[partition] -= 1
                 raise ConnectionError("nobody leads it")
-            return PartitionInfo(partition, None, None, 0, 0, 0, 1)
+            return PartitionDescription(partition, None, None, 0, 0, 0, 1)
         finally:
             self.asked_now -= 1
 
@@ -44,7 +44,7 @@ class Leaders:
 def info_of(leaders: Leaders, leader_wait_s: float) -> Info:
     host = SimpleNamespace(config=SimpleNamespace(info_interval_s=1.0, leader_wait_s=leader_wait_s))
     plan = SimpleNamespace(broker=leaders, log="log")
-    return Info(cast(EndpointHost, host), cast(Any, None), cast(Plan, plan))
+    return Info(cast(EndpointHost, host), cast(Any, None), cast(LinkPlan, plan))
 
 
 async def answers(leaders: Leaders, leader_wait_s: float) -> list[Any]:
@@ -118,14 +118,16 @@ class Asked(Leaders):
     def describe(self, log: str) -> Any:
         return SimpleNamespace(partitions=["0"])
 
-    async def info(self, partition: str) -> PartitionInfo:
+    async def info(self, partition: str) -> PartitionDescription:
         self.asked += 1
         return await super().info(partition)
 
 
 async def test_who_takes_nothing_is_sent_nothing_until_it_does() -> None:
     reader, leaders = Reader(), Asked()
-    info = Info(cast(EndpointHost, reader), cast(Any, reader), cast(Plan, SimpleNamespace(broker=leaders, log="log")))
+    info = Info(
+        cast(EndpointHost, reader), cast(Any, reader), cast(LinkPlan, SimpleNamespace(broker=leaders, log="log"))
+    )
     reader.full = True
     info.on_credit(cast(Any, None))
     await asyncio.sleep(0.1)
@@ -142,12 +144,14 @@ async def test_who_takes_nothing_is_sent_nothing_until_it_does() -> None:
 
 async def test_what_fills_up_while_leaders_are_asked_is_seen_too() -> None:
     class Filling(Asked):
-        async def info(self, partition: str) -> PartitionInfo:
+        async def info(self, partition: str) -> PartitionDescription:
             reader.full = True
             return await super().info(partition)
 
     reader, leaders = Reader(), Filling()
-    info = Info(cast(EndpointHost, reader), cast(Any, reader), cast(Plan, SimpleNamespace(broker=leaders, log="log")))
+    info = Info(
+        cast(EndpointHost, reader), cast(Any, reader), cast(LinkPlan, SimpleNamespace(broker=leaders, log="log"))
+    )
     info.on_credit(cast(Any, None))
     await eventually(lambda: leaders.asked)
     await reader.task

@@ -12,7 +12,7 @@ import proton
 import pytest
 
 from holdfast.amqp import ACCEPTED, ConnectionClosed, Described, LinkDetached, decode_message, symbol, ulong
-from tests.unit.listener.support.cluster import Cluster
+from tests.unit.listener.support.cluster import ListenerCluster
 from tests.unit.listener.support.peer import Peer, eventually, message
 from tests.unit.listener.support.reading import start_at
 
@@ -22,8 +22,8 @@ SIZES = [700 * KIB, 100, 90 * KIB, 800 * KIB, 65 * KIB, 600 * KIB, 10, 300 * KIB
 
 
 @pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    async with Cluster(tmp_path) as three:
+async def cluster(tmp_path: Path) -> AsyncIterator[ListenerCluster]:
+    async with ListenerCluster(tmp_path) as three:
         await three.create("trades")
         yield three
 
@@ -46,26 +46,26 @@ def events() -> list[bytes]:
     return [bytes(proton.Message(body=body(n), inferred=True, properties={"kind": kind(n)}).encode()) for n in numbers]
 
 
-def replica_at(cluster: Cluster, node: int) -> Any:
+def replica_at(cluster: ListenerCluster, node: int) -> Any:
     return cluster.nodes[node]._replicas.partition(raft_group(cluster))
 
 
-def group_at(cluster: Cluster, node: int) -> Any:
+def group_at(cluster: ListenerCluster, node: int) -> Any:
     return replica_at(cluster, node).group
 
 
-def raft_group(cluster: Cluster) -> int:
+def raft_group(cluster: ListenerCluster) -> int:
     return int(cluster.broker(1).raft_group("trades", "0"))
 
 
-async def send(cluster: Cluster, payloads: list[bytes]) -> None:
+async def send(cluster: ListenerCluster, payloads: list[bytes]) -> None:
     async with Peer(cluster.ports[await cluster.settled_leader("trades")]) as peer:
         sender = await peer.sender("trades")
         await peer.send(sender, payloads)
         assert await peer.states(sender, len(payloads)) == [ACCEPTED] * len(payloads)
 
 
-async def trim(cluster: Cluster) -> None:
+async def trim(cluster: ListenerCluster) -> None:
     """Everybody forgets what is there, so that who has nothing needs a snapshot."""
     leader = replica_at(cluster, await cluster.settled_leader("trades"))
 
@@ -85,7 +85,7 @@ def behind(group: Any) -> Iterator[None]:
     del group.apply_committed
 
 
-async def led_by_one_behind(cluster: Cluster) -> tuple[int, int]:
+async def led_by_one_behind(cluster: ListenerCluster) -> tuple[int, int]:
     """The new leader, which has received the events and begins to apply them, and who did not lead. Where the partition
     is preferred it stays."""
     new = (await cluster.broker(1).admin("log.describe", {"name": "trades"}))["partitions"][0]["preferred"]
@@ -106,7 +106,7 @@ async def led_by_one_behind(cluster: Cluster) -> tuple[int, int]:
     return new, third
 
 
-async def read_at(cluster: Cluster, node: int, words: str | None = None) -> None:
+async def read_at(cluster: ListenerCluster, node: int, words: str | None = None) -> None:
     """`words`: of a filter, which looks into the events."""
     source = start_at("trades", f"{FORGOTTEN - 1:016x}")
     if words is not None:
@@ -126,12 +126,14 @@ def ended(peer: Peer) -> bool:
 
 @pytest.mark.parametrize("words", [None, "kind = 'odd'"])
 @pytest.mark.parametrize("through", ["the leader", "a gateway"])
-async def test_a_link_reads_what_the_leader_had_not_applied(cluster: Cluster, through: str, words: str | None) -> None:
+async def test_a_link_reads_what_the_leader_had_not_applied(
+    cluster: ListenerCluster, through: str, words: str | None
+) -> None:
     leader, other = await led_by_one_behind(cluster)
     await read_at(cluster, leader if through == "the leader" else other, words)
 
 
-async def test_a_snapshot_holds_what_the_leader_had_not_applied(cluster: Cluster) -> None:
+async def test_a_snapshot_holds_what_the_leader_had_not_applied(cluster: ListenerCluster) -> None:
     leader, other = await led_by_one_behind(cluster)
     cluster.nodes[other]._replicas.repair(raft_group(cluster))
     group, copy = group_at(cluster, leader), group_at(cluster, other)

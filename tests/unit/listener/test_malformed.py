@@ -20,7 +20,7 @@ from holdfast.amqp import Array, Described, float32, int32, symbol, timestamp, u
 from node.listener.errors import Refused
 from node.listener.outgoing.source_filters import Selection, select
 from tests.unit.listener.support.single import SingleNode
-from tests.unit.listener.support.speaking import Speaker, section
+from tests.unit.listener.support.speaking import ScriptedSpeaker, section
 
 EXAMPLES = int(os.environ.get("HOLDFAST_EXAMPLES", "1"))
 
@@ -143,7 +143,7 @@ def keyed(properties: Any) -> Any:
 
 async def test_malformed_attaches_are_refused_each_for_its_reason(node: SingleNode) -> None:
     """All on one session, one after the other, a good link behind each."""
-    async with Speaker(node.port) as speaker:
+    async with ScriptedSpeaker(node.port) as speaker:
         handle = 0
         for receives, cases in ((True, RECEIVERS), (False, SENDERS)):
             for name, (terminus, properties, condition) in cases.items():
@@ -176,7 +176,7 @@ MESSAGES: dict[str, tuple[bytes, str]] = {
 
 
 async def test_malformed_messages_are_rejected_and_the_next_one_is_taken(node: SingleNode) -> None:
-    async with Speaker(node.port) as speaker:
+    async with ScriptedSpeaker(node.port) as speaker:
         speaker.attach("sender", 0, False, Described(ulong(0x28), []), TARGET)
         await speaker.sync("wide", "good", 1)
         for name, (payload, condition) in MESSAGES.items():
@@ -240,7 +240,7 @@ async def test_random_attaches_are_answered_and_the_session_lives(node: SingleNo
     rng = random.Random(seed)
     refused = attached = 0
     for _ in range(EXAMPLES):
-        async with Speaker(node.port) as speaker:
+        async with ScriptedSpeaker(node.port) as speaker:
             for handle in range(0, 300, 3):
                 receives = rng.random() < 0.7
                 name = f"link {handle}"

@@ -19,7 +19,7 @@ from node.monitoring import group_lag
 from node.monitoring.http_server import MAX_CONNECTIONS, MAX_HEAD_BYTES
 from node.transactions.member import MemberTerms
 from tests.batches import batch_of
-from tests.unit.listener.support.cluster import Cluster
+from tests.unit.listener.support.cluster import ListenerCluster
 from tests.unit.listener.support.peer import Peer, eventually
 from tests.unit.listener.support.transacting import Control, send_under
 
@@ -28,8 +28,8 @@ SENTENCE = re.compile(r"(Counts|Tells|Is 1)\b[^.]+\.")
 
 
 @pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    async with Cluster(tmp_path) as three:
+async def cluster(tmp_path: Path) -> AsyncIterator[ListenerCluster]:
+    async with ListenerCluster(tmp_path) as three:
         await three.create("trades", partitions=3)
         yield three
 
@@ -69,7 +69,7 @@ async def problems(port: int) -> dict[str, str]:
     return {check["name"]: check["detail"] for check in json.loads(body)["checks"] if not check["ok"]}
 
 
-async def test_the_numbers_of_a_scrape_are_those_of_the_node(cluster: Cluster) -> None:
+async def test_the_numbers_of_a_scrape_are_those_of_the_node(cluster: ListenerCluster) -> None:
     leader = cluster.leader("trades", "1")
     done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     cluster.broker(leader).handle("trades", "1").append(
@@ -91,7 +91,7 @@ async def test_the_numbers_of_a_scrape_are_those_of_the_node(cluster: Cluster) -
     assert found["holdfast_listener_connections_open", (("listener", "default"),)] == 0
 
 
-async def test_each_help_text_is_a_sentence(cluster: Cluster) -> None:
+async def test_each_help_text_is_a_sentence(cluster: ListenerCluster) -> None:
     _, body = await get(cluster.monitoring[1], "/metrics")
     families = [f for f in text_string_to_metric_families(body.decode()) if f.name.startswith("holdfast_")]
     assert len(families) > 50
@@ -101,7 +101,7 @@ async def test_each_help_text_is_a_sentence(cluster: Cluster) -> None:
     assert all(f.documentation.startswith("Counts ") for f in counters)
 
 
-async def test_the_lag_of_groups_is_told_by_the_leader_and_an_unknown_one_is_absent(cluster: Cluster) -> None:
+async def test_the_lag_of_groups_is_told_by_the_leader_and_an_unknown_one_is_absent(cluster: ListenerCluster) -> None:
     address = f"127.0.0.1:{cluster.ports[1]}"
 
     async def lags(kind: str) -> dict[tuple[str, str], float]:
@@ -136,7 +136,7 @@ async def test_the_lag_of_groups_is_told_by_the_leader_and_an_unknown_one_is_abs
 
 
 async def test_the_lag_of_groups_is_told_of_those_that_committed_last(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    cluster: ListenerCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(group_lag, "MOST_SHOWN", 2)
     leader = cluster.leader("trades", "1")
@@ -154,7 +154,7 @@ async def test_the_lag_of_groups_is_told_of_those_that_committed_last(
         assert await groups() == ({"a"}, 2)
 
 
-async def test_a_node_without_a_majority_lives_but_is_not_ready(cluster: Cluster) -> None:
+async def test_a_node_without_a_majority_lives_but_is_not_ready(cluster: ListenerCluster) -> None:
     last = cluster.leader("trades", "0")
     assert (await get(cluster.monitoring[last], "/health/ready"))[0] == 200
     for number in [n for n in cluster.nodes if n != last]:
@@ -168,7 +168,7 @@ async def test_a_node_without_a_majority_lives_but_is_not_ready(cluster: Cluster
     assert (await get(cluster.monitoring[last], "/health/live"))[0] == 200
 
 
-async def test_a_disk_that_does_not_answer_is_told_by_liveness(cluster: Cluster) -> None:
+async def test_a_disk_that_does_not_answer_is_told_by_liveness(cluster: ListenerCluster) -> None:
     health = cluster.nodes[1]._health
     loop = cluster.nodes[1]._loop
     await eventually(lambda: loop.turn_started_s is None)
@@ -180,7 +180,7 @@ async def test_a_disk_that_does_not_answer_is_told_by_liveness(cluster: Cluster)
 
 
 async def test_a_full_disk_is_a_problem_though_the_node_serves_readers(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    cluster: ListenerCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node = cluster.nodes[1]
     address = f"127.0.0.1:{cluster.ports[1]}"
@@ -222,14 +222,14 @@ async def test_a_full_disk_is_a_problem_though_the_node_serves_readers(
         (b"AMQP\x00\x01\x00\x00" + b"\r\n\r\n", 400),
     ],
 )
-async def test_anything_else_is_answered_or_cut(cluster: Cluster, request_bytes: bytes, status: int) -> None:
+async def test_anything_else_is_answered_or_cut(cluster: ListenerCluster, request_bytes: bytes, status: int) -> None:
     found, body = await ask(cluster.monitoring[1], request_bytes)
     assert found == status
     assert bool(body) == (status >= 400)
     assert (await get(cluster.monitoring[1], "/health/ready"))[0] == 200
 
 
-async def test_silent_scrapers_do_not_add_up(cluster: Cluster) -> None:
+async def test_silent_scrapers_do_not_add_up(cluster: ListenerCluster) -> None:
     """They are bounded, and whoever asks is answered: the one that has been silent longest makes room."""
     silent = [await asyncio.open_connection("127.0.0.1", cluster.monitoring[1]) for _ in range(MAX_CONNECTIONS + 8)]
     server = cluster.nodes[1]._monitoring
@@ -243,7 +243,7 @@ async def test_silent_scrapers_do_not_add_up(cluster: Cluster) -> None:
     assert (await get(cluster.monitoring[1], "/health/live"))[0] == 200
 
 
-async def test_a_drained_node_leads_nothing_until_it_is_resumed(cluster: Cluster) -> None:
+async def test_a_drained_node_leads_nothing_until_it_is_resumed(cluster: ListenerCluster) -> None:
     await cluster.move("trades", "0", 1)
     status = await cluster.broker(1).admin("node.drain", {"node": 1})
     assert status["leads"] == 0
@@ -265,7 +265,7 @@ async def test_a_drained_node_leads_nothing_until_it_is_resumed(cluster: Cluster
     assert (await get(cluster.monitoring[1], "/health/ready"))[0] == 200
 
 
-async def test_a_node_that_stops_hands_its_leaderships_on_first(cluster: Cluster) -> None:
+async def test_a_node_that_stops_hands_its_leaderships_on_first(cluster: ListenerCluster) -> None:
     """Its successor leads in the next term by transfer, and so without waiting for a timeout."""
     await cluster.move("trades", "0", 2)
     group = cluster.broker(2).handle("trades", "0").group
@@ -275,13 +275,13 @@ async def test_a_node_that_stops_hands_its_leaderships_on_first(cluster: Cluster
     assert group.leader in (1, 3)
 
 
-async def test_nobody_is_drained_by_mistake(cluster: Cluster) -> None:
+async def test_nobody_is_drained_by_mistake(cluster: ListenerCluster) -> None:
     with pytest.raises(AdminRequestFailed, match="this is node 1"):
         await cluster.broker(1).admin("node.drain", {"node": 2})
     assert not cluster.nodes[1]._drain.active
 
 
-async def test_a_replica_that_is_away_is_told_by_its_leaders(cluster: Cluster) -> None:
+async def test_a_replica_that_is_away_is_told_by_its_leaders(cluster: ListenerCluster) -> None:
     gone = 3
     await cluster.move("trades", "0", 1)
     await cluster.lose(gone)
@@ -291,7 +291,7 @@ async def test_a_replica_that_is_away_is_told_by_its_leaders(cluster: Cluster) -
     assert "trades/0" in {item["partition"] for item in status["behind"]}
 
 
-async def test_transactions_are_told_by_those_who_lead(cluster: Cluster) -> None:
+async def test_transactions_are_told_by_those_who_lead(cluster: ListenerCluster) -> None:
     async def total(name: str) -> float:
         scrapes = [await numbers(port) for port in cluster.monitoring.values()]
         return sum(value for scrape in scrapes for (found, _), value in scrape.items() if found == name)

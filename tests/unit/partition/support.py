@@ -20,7 +20,7 @@ START_MS = 1_700_000_000_000
 
 
 @dataclass
-class Clock:
+class StillClock:
     now_s: float = 100.0
 
     def monotonic(self) -> float:
@@ -46,7 +46,7 @@ class Answers:
         return [one.base_offset for one in self.all if isinstance(one, Appended)]
 
 
-class Node:
+class PartitionNode:
     """`with Node(path) as node`: leads GROUP when it is entered. `crash` forgets everything but the disk."""
 
     def __init__(
@@ -55,7 +55,7 @@ class Node:
         self.path = path
         self.limits = limits
         self.options = options or RaftOptions()
-        self.clock = Clock()
+        self.clock = StillClock()
         self.now_ms = START_MS
         self.dirty: list[PartitionReplica] = []
         self._open(lead=True)
@@ -117,7 +117,7 @@ class Node:
         self.disk.close()
         self._open(lead=True)
 
-    def __enter__(self) -> Node:
+    def __enter__(self) -> PartitionNode:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -10,19 +10,19 @@ from pathlib import Path
 import pytest
 
 from holdfast.records.record_batch import Damaged, OpenBatch
-from node.partition.api import After, AfterTime, Earliest, Latest, PartitionInfo, ReadError, Start, Unconfirmed
+from node.partition.api import After, AfterTime, Earliest, Latest, PartitionDescription, ReadError, Start, Unconfirmed
 from node.partition.entry import batches_in
 from node.partition.limits import PartitionLimits
 from node.storage import StorageDamaged
 from tests.batches import batch_of
-from tests.unit.partition.support import START_MS, Node, flat, read_all
+from tests.unit.partition.support import START_MS, PartitionNode, flat, read_all
 
 EVERYTHING = 1 << 40
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Iterator[Node]:
-    with Node(tmp_path) as node:
+def node(tmp_path: Path) -> Iterator[PartitionNode]:
+    with PartitionNode(tmp_path) as node:
         yield node
 
 
@@ -34,7 +34,7 @@ class Wakes:
         self.count += 1
 
 
-def test_a_reader_at_the_tail_gets_what_comes_after_it(node: Node) -> None:
+def test_a_reader_at_the_tail_gets_what_comes_after_it(node: PartitionNode) -> None:
     node.append(b"before")
     wakes = Wakes()
     reader = node.replica.open_reader(Latest(), wakes)
@@ -45,7 +45,7 @@ def test_a_reader_at_the_tail_gets_what_comes_after_it(node: Node) -> None:
     assert reader.position == 2
 
 
-def test_wake_comes_once_for_each_empty_poll_and_not_without_one(node: Node) -> None:
+def test_wake_comes_once_for_each_empty_poll_and_not_without_one(node: PartitionNode) -> None:
     wakes = Wakes()
     reader = node.replica.open_reader(Earliest(), wakes)
     node.append(b"a")
@@ -61,7 +61,7 @@ def test_wake_comes_once_for_each_empty_poll_and_not_without_one(node: Node) -> 
     assert reader.poll(10, EVERYTHING) == []
 
 
-def test_readers_at_the_tail_share_what_was_decoded(node: Node) -> None:
+def test_readers_at_the_tail_share_what_was_decoded(node: PartitionNode) -> None:
     first, second = (node.replica.open_reader(Latest(), Wakes()) for _ in range(2))
     node.append(b"a", b"b")
     one, two = first.poll(10, EVERYTHING), second.poll(10, EVERYTHING)
@@ -72,7 +72,7 @@ def test_readers_at_the_tail_share_what_was_decoded(node: Node) -> None:
 
 
 def test_the_shared_cache_is_bounded_and_slow_readers_lose_nothing(tmp_path: Path) -> None:
-    with Node(tmp_path, limits=PartitionLimits(cache_bytes=5_000)) as node:
+    with PartitionNode(tmp_path, limits=PartitionLimits(cache_bytes=5_000)) as node:
         slow = node.replica.open_reader(Earliest(), Wakes())
         for number in range(40):
             node.append(b"%04d" % number * 250)
@@ -85,7 +85,7 @@ def test_events_without_a_byte_are_not_free_in_the_shared_cache(tmp_path: Path) 
     empty = OpenBatch()
     empty.extend([b""] * 10, bodies=True)
     nothing = empty.seal()
-    with Node(tmp_path, limits=PartitionLimits(cache_bytes=5_000)) as node:
+    with PartitionNode(tmp_path, limits=PartitionLimits(cache_bytes=5_000)) as node:
         reader, cache = node.replica.open_reader(Latest(), Wakes()), node.replica.cache
         for _ in range(40):
             node.replica.append(nothing, lambda _: None)
@@ -96,7 +96,7 @@ def test_events_without_a_byte_are_not_free_in_the_shared_cache(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_any_limits_cut_the_same_stream(node: Node, seed: int) -> None:
+def test_any_limits_cut_the_same_stream(node: PartitionNode, seed: int) -> None:
     chance = random.Random(seed)
     written: list[bytes] = []
     for _ in range(30):
@@ -117,7 +117,7 @@ def test_any_limits_cut_the_same_stream(node: Node, seed: int) -> None:
     assert found == list(enumerate(written)), f"seed {seed}"
 
 
-def test_no_credit_means_no_events(node: Node) -> None:
+def test_no_credit_means_no_events(node: PartitionNode) -> None:
     node.append(b"a")
     reader = node.replica.open_reader(Earliest(), Wakes())
     assert reader.poll(0, EVERYTHING) == []
@@ -147,7 +147,7 @@ def test_no_credit_means_no_events(node: Node) -> None:
         (AfterTime(START_MS + 45, 99), 100),
     ],
 )
-def test_where_reading_starts(node: Node, start: Start, first: int) -> None:
+def test_where_reading_starts(node: PartitionNode, start: Start, first: int) -> None:
     """Ten batches of three events, ten milliseconds apart; greater than, never greater or equal."""
     for _ in range(10):
         node.append(b"x", b"y", b"z")
@@ -158,7 +158,7 @@ def test_where_reading_starts(node: Node, start: Start, first: int) -> None:
     assert offsets == list(range(first, 30))
 
 
-def test_a_position_beyond_the_end_waits_for_its_offset(node: Node) -> None:
+def test_a_position_beyond_the_end_waits_for_its_offset(node: PartitionNode) -> None:
     reader = node.replica.open_reader(After(2), Wakes())
     node.append(b"0", b"1", b"2")
     assert reader.poll(10, EVERYTHING) == []
@@ -166,7 +166,7 @@ def test_a_position_beyond_the_end_waits_for_its_offset(node: Node) -> None:
     assert flat(reader.poll(10, EVERYTHING)) == [(3, b"3"), (4, b"4")]
 
 
-def test_a_time_in_the_future_passes_over_what_is_older(node: Node) -> None:
+def test_a_time_in_the_future_passes_over_what_is_older(node: PartitionNode) -> None:
     reader = node.replica.open_reader(AfterTime(START_MS + 100), Wakes())
     node.append(b"too old")
     assert reader.poll(10, EVERYTHING) == []
@@ -178,7 +178,7 @@ def test_a_time_in_the_future_passes_over_what_is_older(node: Node) -> None:
 
 
 def test_everything_is_read_back_after_a_restart(tmp_path: Path) -> None:
-    with Node(tmp_path) as node:
+    with PartitionNode(tmp_path) as node:
         for number in range(200):
             node.append(b"%d" % number, b"x" * 5000)
         node.crash()
@@ -190,7 +190,7 @@ def test_everything_is_read_back_after_a_restart(tmp_path: Path) -> None:
         assert offsets == list(range(302, 401))
 
 
-def test_a_read_inside_a_turn_sees_what_was_just_applied(node: Node) -> None:
+def test_a_read_inside_a_turn_sees_what_was_just_applied(node: PartitionNode) -> None:
     """The answer of an append comes before the turn's batch is written; a read from there must not find a hole."""
     found: list[list[tuple[int, bytes]]] = []
     node.append(b"a")
@@ -199,7 +199,7 @@ def test_a_read_inside_a_turn_sees_what_was_just_applied(node: Node) -> None:
     assert found == [[(0, b"a"), (1, b"b")]]
 
 
-def test_readers_end_when_leadership_does_and_say_where_to_go(node: Node) -> None:
+def test_readers_end_when_leadership_does_and_say_where_to_go(node: PartitionNode) -> None:
     wakes = Wakes()
     reader = node.replica.open_reader(Earliest(), wakes)
     node.append(b"a")
@@ -213,14 +213,16 @@ def test_readers_end_when_leadership_does_and_say_where_to_go(node: Node) -> Non
     assert late.error.kind == "not_leader"
 
 
-def test_readers_end_when_the_log_is_deleted(node: Node) -> None:
+def test_readers_end_when_the_log_is_deleted(node: PartitionNode) -> None:
     reader = node.replica.open_reader(Earliest(), Wakes())
     node.replica.close(deleted=True)
     assert reader.error is not None
     assert (reader.error.kind, reader.error.retriable) == ("deleted", False)
 
 
-def test_a_damaged_entry_ends_the_reader_and_is_never_passed_over(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_entry_ends_the_reader_and_is_never_passed_over(
+    node: PartitionNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for number in range(4):
         node.append(b"%d" % number)
     told: list[Exception] = []
@@ -242,7 +244,7 @@ def test_a_damaged_entry_ends_the_reader_and_is_never_passed_over(node: Node, mo
         node.replica.read(2, 100)
 
 
-def test_damage_in_the_store_is_told_to_the_node(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damage_in_the_store_is_told_to_the_node(node: PartitionNode, monkeypatch: pytest.MonkeyPatch) -> None:
     node.append(b"a")
     told: list[Exception] = []
     node.replica.on_damaged = lambda _, error: told.append(error)
@@ -256,7 +258,7 @@ def test_damage_in_the_store_is_told_to_the_node(node: Node, monkeypatch: pytest
     assert isinstance(told[0], StorageDamaged)
 
 
-async def info_of(node: Node) -> PartitionInfo:
+async def info_of(node: PartitionNode) -> PartitionDescription:
     """Confirmed by a majority, here of one, in the next turn."""
     asking = asyncio.ensure_future(node.replica.info())
     await asyncio.sleep(0)
@@ -265,7 +267,7 @@ async def info_of(node: Node) -> PartitionInfo:
     return await asking
 
 
-async def test_info_that_nobody_confirms_is_not_told(node: Node) -> None:
+async def test_info_that_nobody_confirms_is_not_told(node: PartitionNode) -> None:
     asking = asyncio.ensure_future(node.replica.info())
     await asyncio.sleep(0)
     node.step_down()
@@ -274,7 +276,7 @@ async def test_info_that_nobody_confirms_is_not_told(node: Node) -> None:
 
 
 @pytest.mark.parametrize("deleted", [False, True])
-async def test_a_replica_that_is_closed_while_it_leads_tells_no_info(node: Node, deleted: bool) -> None:
+async def test_a_replica_that_is_closed_while_it_leads_tells_no_info(node: PartitionNode, deleted: bool) -> None:
     """Its group is closed after it, and asks nobody any more."""
     node.append(b"a")
     node.replica.close(deleted=deleted)
@@ -283,9 +285,9 @@ async def test_a_replica_that_is_closed_while_it_leads_tells_no_info(node: Node,
         await node.replica.info()
 
 
-async def test_info_counts_what_is_there(node: Node) -> None:
+async def test_info_counts_what_is_there(node: PartitionNode) -> None:
     empty = await info_of(node)
-    assert empty == PartitionInfo("trades-0", None, None, 0, 0, 0, 1, (1,), None)
+    assert empty == PartitionDescription("trades-0", None, None, 0, 0, 0, 1, (1,), None)
     node.append(b"a", b"b")
     info = await info_of(node)
     assert (info.earliest_offset, info.latest_offset, info.next_offset, info.events) == (0, 1, 2, 2)
@@ -294,7 +296,7 @@ async def test_info_counts_what_is_there(node: Node) -> None:
 
 
 def test_replicas_with_the_same_entries_have_the_same_digest(tmp_path: Path) -> None:
-    with Node(tmp_path / "a") as one, Node(tmp_path / "b") as two:
+    with PartitionNode(tmp_path / "a") as one, PartitionNode(tmp_path / "b") as two:
         for node in (one, two):
             node.append(b"a")
         assert one.replica.digest() == two.replica.digest()

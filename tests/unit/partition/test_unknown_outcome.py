@@ -7,17 +7,17 @@ from pathlib import Path
 import pytest
 
 from node.partition.entries.queries import AskFate, Fate
-from tests.unit.partition.support import Node
+from tests.unit.partition.support import PartitionNode
 
 KNOWN, GONE, NEVER, LATER = Fate(True), Fate(None), Fate(False), Fate(None, pending=True)
 
 
-async def ask(node: Node, index: int, term: int) -> object:
+async def ask(node: PartitionNode, index: int, term: int) -> object:
     return await node.replica.ask(AskFate(index, term))
 
 
 async def test_what_is_applied_is_known_by_its_term(tmp_path: Path) -> None:
-    with Node(tmp_path) as node:
+    with PartitionNode(tmp_path) as node:
         node.append(b"one")
         index, term = node.group.last_index, node.group.term
         assert await ask(node, index, term) == KNOWN
@@ -25,7 +25,7 @@ async def test_what_is_applied_is_known_by_its_term(tmp_path: Path) -> None:
 
 
 async def test_nothing_of_an_older_term_comes_behind_the_newer_one(tmp_path: Path) -> None:
-    with Node(tmp_path) as node:
+    with PartitionNode(tmp_path) as node:
         node.append(b"one")
         before = node.group.term
         node.crash()
@@ -34,12 +34,12 @@ async def test_nothing_of_an_older_term_comes_behind_the_newer_one(tmp_path: Pat
 
 
 async def test_what_the_leader_has_proposed_itself_is_not_decided_yet(tmp_path: Path) -> None:
-    with Node(tmp_path) as node:
+    with PartitionNode(tmp_path) as node:
         assert await ask(node, node.group.last_index + 1, node.group.term) == LATER
 
 
 async def test_what_was_trimmed_is_not_known_any_more(tmp_path: Path) -> None:
-    with Node(tmp_path) as node:
+    with PartitionNode(tmp_path) as node:
         node.append(b"one")
         index, term = node.group.last_index, node.group.term
         node.append(b"two")
@@ -51,7 +51,7 @@ async def test_what_was_trimmed_is_not_known_any_more(tmp_path: Path) -> None:
 
 
 async def test_who_does_not_lead_says_nothing(tmp_path: Path) -> None:
-    with Node(tmp_path) as node:
+    with PartitionNode(tmp_path) as node:
         node.append(b"one")
         index, term = node.group.last_index, node.group.term
         node.step_down()

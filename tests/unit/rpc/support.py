@@ -67,7 +67,7 @@ class MemoryPartition:
         self.places: tuple[tuple[int, int], ...] = ()
         self.offset: int | None = None  # told instead of the true one
         self.wishes: list[api.ProducerRequest] = []
-        self.owners: list[api.Owner | None] = []
+        self.owners: list[api.ReaderClaim | None] = []
         self.questions: list[api.Question] = []
 
     @property
@@ -100,7 +100,7 @@ class MemoryPartition:
         self,
         start: api.Start,
         wake: Callable[[], None],
-        owner: api.Owner | None = None,
+        owner: api.ReaderClaim | None = None,
         *,
         uncommitted: bool = False,
     ) -> MemoryReader:
@@ -124,8 +124,8 @@ class MemoryPartition:
         ]
         return [one for one in every if one.producer_id > after][:limit]
 
-    async def info(self) -> api.PartitionInfo:
-        return api.PartitionInfo(
+    async def info(self) -> api.PartitionDescription:
+        return api.PartitionDescription(
             partition=self.partition,
             earliest_offset=0 if self.batches else None,
             latest_offset=self.next_offset - 1 if self.batches else None,

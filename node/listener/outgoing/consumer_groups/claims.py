@@ -19,7 +19,7 @@ from msgspec import structs
 
 from holdfast.amqp import Link
 from node.listener import errors
-from node.listener.attach.link_plan import Plan
+from node.listener.attach.link_plan import LinkPlan
 from node.listener.broker import Broker
 from node.listener.config import ListenerConfig
 from node.listener.errors import Refused
@@ -55,7 +55,7 @@ class Claimer(BackgroundWork, Protocol):
         ...
 
 
-async def claim_all(host: Claimer, link: Link, plan: Plan, partitions: Iterable[str]) -> dict[str, OwnedPartition]:
+async def claim_all(host: Claimer, link: Link, plan: LinkPlan, partitions: Iterable[str]) -> dict[str, OwnedPartition]:
     """Make the claims that the plan needs, by partition. Raises Refused. The caller's timeout ends it."""
     assert plan.membership is not None
     wish = plan.membership.claim(host.container, link.name)
@@ -78,7 +78,7 @@ def let_go(held: Mapping[str, OwnedPartition]) -> None:
         owned.end(End.RELEASED)
 
 
-async def assigned(host: Claimer, link: Link, plan: Plan) -> tuple[Plan, dict[str, OwnedPartition]]:
+async def assigned(host: Claimer, link: Link, plan: LinkPlan) -> tuple[LinkPlan, dict[str, OwnedPartition]]:
     """Wait for a partition that the nodes assign. Returns the plan with it, and the claim on it; waits as long as the
     configuration allows. Raises Refused."""
     membership, broker, config = plan.membership, plan.broker, host.config

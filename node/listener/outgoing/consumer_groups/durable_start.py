@@ -18,14 +18,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-from node.listener.attach.link_plan import Plan
+from node.listener.attach.link_plan import LinkPlan
 from node.listener.outgoing.consumer_groups.owned_partition import OwnedPartition
 from node.listener.outgoing.source_filters import Selection
 from node.partition.api import After, AfterTime, Earliest, Latest, Start
 from node.partition.consumer_groups.group_state import NOTHING
 
 
-async def fix_positions(plan: Plan, held: Mapping[str, OwnedPartition], starts: Mapping[str, Start]) -> None:
+async def fix_positions(plan: LinkPlan, held: Mapping[str, OwnedPartition], starts: Mapping[str, Start]) -> None:
     """Replicate the positions of a first attach. `held`: all claims of the link, in the order of the log's partitions.
     `starts`: where `@latest` is. Raises Refused. The caller's timeout ends it."""
     membership, selection = plan.membership, plan.selection

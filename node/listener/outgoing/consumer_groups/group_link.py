@@ -18,7 +18,7 @@ from holdfast import protocol
 from holdfast.amqp import SenderLink, Settlements, Source, offset_text, symbol
 from holdfast.amqp.errors import CONNECTION_FORCED, DETACH_FORCED, LINK_REDIRECT
 from node.listener import errors
-from node.listener.attach.link_plan import Plan
+from node.listener.attach.link_plan import LinkPlan
 from node.listener.endpoint import EndpointHost
 from node.listener.errors import Refused
 from node.listener.outgoing.consumer_groups.claims import claim_all, let_go
@@ -26,7 +26,7 @@ from node.listener.outgoing.consumer_groups.durable_start import resumed
 from node.listener.outgoing.consumer_groups.owned_partition import OwnedPartition
 from node.listener.outgoing.outgoing_link import OutgoingLink
 from node.listener.outgoing.partition_cursor import PartitionCursor
-from node.partition.api import Earliest, Latest, Owner, ReadError, Start
+from node.partition.api import Earliest, Latest, ReaderClaim, ReadError, Start
 from node.partition.consumer_groups.group_state import NOTHING, End
 from node.transactions.transaction import StagedPosition
 
@@ -47,7 +47,7 @@ class GroupLink(OutgoingLink):
         self,
         host: EndpointHost,
         link: SenderLink,
-        plan: Plan,
+        plan: LinkPlan,
         starts: dict[str, Start],
         held: Mapping[str, OwnedPartition],
     ) -> None:
@@ -85,7 +85,7 @@ class GroupLink(OutgoingLink):
 
     # ------------------------------------------------------------------------------------------------- reading
 
-    def _owner(self, partition: str) -> Owner | None:
+    def _owner(self, partition: str) -> ReaderClaim | None:
         return self._held[partition].owner
 
     def _cursor(self, partition: str, latest: Start | None) -> PartitionCursor:

@@ -26,7 +26,7 @@ from typing import Any, Protocol
 from node.listener import errors
 from node.listener.broker import Broker
 from node.listener.errors import Refused
-from node.partition.api import After, Earliest, Failed, Owner, Question, Start
+from node.partition.api import After, Earliest, Failed, Question, ReaderClaim, Start
 from node.partition.consumer_groups.group_state import (
     NOTHING,
     Commit,
@@ -83,7 +83,7 @@ class OwnedPartition:
         durable: bool,
     ) -> None:
         self.partition = partition
-        self.owner = Owner(key, owned.claim)
+        self.owner = ReaderClaim(key, owned.claim)
         self.epoch = owned.epoch
         self.position = owned.position  # committed
         self.continued = owned.continued

@@ -18,7 +18,7 @@ from holdfast.client import (
     Start,
 )
 from holdfast.client import sync as threaded
-from tests.unit.client.support.members import Member
+from tests.unit.client.support.members import TinyMember
 from tests.unit.client.support.real_cluster import Nodes
 from tests.unit.listener.support.peer import eventually
 
@@ -92,10 +92,10 @@ async def test_what_comes_from_now_on(nodes: Nodes) -> None:
 
 async def test_a_group_with_a_filter_goes_on_where_it_was(nodes: Nodes) -> None:
     log = await filled(nodes, 1)
-    async with Member(nodes, log, filter="a.n % 100 = 0") as one:
+    async with TinyMember(nodes, log, filter="a.n % 100 = 0") as one:
         await eventually(lambda: one.got["0"] == list(range(0, COUNT, 100)))
         await one.consumer.commit()
-    async with Member(nodes, log, filter="a.n % 100 >= 98") as two:
+    async with TinyMember(nodes, log, filter="a.n % 100 >= 98") as two:
         await eventually(lambda: two.got["0"] == [998, 999])
         await two.consumer.commit()
     async with AdminClient(nodes.servers) as admin:

@@ -23,9 +23,9 @@ from holdfast.client import (
 from holdfast.client import sync as threaded
 from holdfast.client.transport.connection import ClientConnection
 from holdfast.client.transport.management_requests import Exchange
-from tests.unit.client.support.members import Member, filled, share
+from tests.unit.client.support.members import TinyMember, filled, share
 from tests.unit.client.support.real_cluster import Nodes
-from tests.unit.listener.support.cluster import Cluster
+from tests.unit.listener.support.cluster import ListenerCluster
 from tests.unit.listener.support.peer import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -35,7 +35,7 @@ IMPATIENT = ConsumerOptions(reconnect_timeout_s=3.0)
 
 async def test_one_member_reads_everything_and_the_group_remembers(nodes: Nodes) -> None:
     log = await filled(nodes)
-    async with Member(nodes, log) as first:
+    async with TinyMember(nodes, log) as first:
         await eventually(lambda: first.count == 400)
         assert all(offsets == list(range(100)) for offsets in first.got.values())
         assert set(first.consumer.assignment) == set("0123")
@@ -45,7 +45,7 @@ async def test_one_member_reads_everything_and_the_group_remembers(nodes: Nodes)
         [("assigned", partition) for partition in "0123"] + [("revoked", partition) for partition in "0123"]
     )
     await filled(nodes, 4, 10, log)
-    async with Member(nodes, log) as second, AdminClient(nodes.servers) as admin:
+    async with TinyMember(nodes, log) as second, AdminClient(nodes.servers) as admin:
         await eventually(lambda: second.count == 40)
         assert all(offsets == list(range(100, 110)) for offsets in second.got.values())
         assert (await admin.describe_group(log, "g"))["lag"] == 40
@@ -55,10 +55,10 @@ async def test_members_share_and_a_partition_that_moves_goes_on_where_it_was_com
     nodes: Nodes, caplog: pytest.LogCaptureFixture
 ) -> None:
     log = await filled(nodes)
-    async with Member(nodes, log) as first:
+    async with TinyMember(nodes, log) as first:
         await eventually(lambda: first.count == 400)
         await first.consumer.commit()
-        async with Member(nodes, log) as second:
+        async with TinyMember(nodes, log) as second:
             await share([first, second], 2, 2)
             revoked = {partition for what, partition in first.heard if what == "revoked"}
             assert revoked == second.partitions
@@ -87,7 +87,7 @@ async def test_a_member_that_waits_for_a_partition_keeps_its_connections(
         ended.append(error)
         lost(self, error)
 
-    async with Member(nodes, log) as first:
+    async with TinyMember(nodes, log) as first:
         await eventually(lambda: first.count == 10)
         monkeypatch.setattr(ClientConnection, "attach_receiver", counted)
         monkeypatch.setattr(ClientConnection, "connection_lost", noted)
@@ -110,7 +110,7 @@ async def test_what_was_revoked_can_be_committed_in_the_callback_and_not_afterwa
         events = []
         while len(events) < 20:
             events += await consumer.receive(timeout_s=20)
-        async with Member(nodes, log) as other:
+        async with TinyMember(nodes, log) as other:
             await share([other], 1)
             await eventually(lambda: len(committed) == 2)
             (lost,) = other.partitions
@@ -122,7 +122,7 @@ async def test_what_was_revoked_can_be_committed_in_the_callback_and_not_afterwa
 
 async def test_a_group_that_begins_at_the_end_skips_nothing_that_comes_while_nobody_reads(nodes: Nodes) -> None:
     log = await filled(nodes, 1, 5)
-    async with Member(nodes, log, start=None) as first:
+    async with TinyMember(nodes, log, start=None) as first:
         await share([first], 1)
         async with AdminClient(nodes.servers) as admin:
             async with asyncio.timeout(40):
@@ -130,7 +130,7 @@ async def test_a_group_that_begins_at_the_end_skips_nothing_that_comes_while_nob
                     await asyncio.sleep(0.01)
         assert first.count == 0
     await filled(nodes, 1, 5, log)
-    async with Member(nodes, log, start=None) as second:
+    async with TinyMember(nodes, log, start=None) as second:
         await eventually(lambda: second.got["0"] == [5, 6, 7, 8, 9])
 
 
@@ -138,14 +138,14 @@ async def test_named_partitions_are_claimed_and_only_a_greater_epoch_takes_them(
     nodes: Nodes, caplog: pytest.LogCaptureFixture
 ) -> None:
     log = await filled(nodes, 2, 10)
-    async with Member(nodes, log, partitions=["0", "1"], epoch=1) as first:
+    async with TinyMember(nodes, log, partitions=["0", "1"], epoch=1) as first:
         await eventually(lambda: first.count == 20)
         for epoch in (None, 1):
-            async with Member(nodes, log, partitions=["0"], epoch=epoch, options=IMPATIENT) as late:
+            async with TinyMember(nodes, log, partitions=["0"], epoch=epoch, options=IMPATIENT) as late:
                 await eventually(lambda late=late: late.error)
                 assert isinstance(late.error, PartitionOwnedError)
                 assert late.error.retriable
-        async with Member(nodes, log, partitions=["0"], epoch=2) as second:
+        async with TinyMember(nodes, log, partitions=["0"], epoch=2) as second:
             await eventually(lambda: second.count == 10)
             await eventually(lambda: first.error)
             assert isinstance(first.error, OwnershipLostError)
@@ -162,10 +162,10 @@ async def test_a_refused_commit_says_whether_an_earlier_try_may_have_counted(
 ) -> None:
     log = await filled(nodes, 1, 10)
     run, lost = Exchange.run, list[dict[str, Any]]()
-    async with Member(nodes, log, partitions=["0"], epoch=1) as first, AdminClient(nodes.servers) as admin:
+    async with TinyMember(nodes, log, partitions=["0"], epoch=1) as first, AdminClient(nodes.servers) as admin:
         await eventually(lambda: first.count == 10)
         claim = first.consumer.assignment["0"]
-        second = Member(nodes, log, partitions=["0"], epoch=2)
+        second = TinyMember(nodes, log, partitions=["0"], epoch=2)
 
         async def losing_an_answer(exchange: Exchange, kind: str, operation: str, *rest: Any) -> dict[str, Any]:
             answer = await run(exchange, kind, operation, *rest)
@@ -189,7 +189,7 @@ async def test_a_refused_commit_says_whether_an_earlier_try_may_have_counted(
 
 async def test_pausing_a_partition_holds_its_events_back(nodes: Nodes) -> None:
     log = await filled(nodes, 2, 10)
-    async with Member(nodes, log) as member:
+    async with TinyMember(nodes, log) as member:
         await eventually(lambda: member.count == 20)
         member.consumer.pause("0")
         assert member.consumer.paused == {"0"}
@@ -243,11 +243,11 @@ async def test_a_lost_node_repeats_and_skips_nothing_while_the_owner_stays(
     tmp_path: Path, which: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither the death of a partition's leader nor that of the node that a member is connected to."""
-    async with Cluster(tmp_path) as cluster:
+    async with ListenerCluster(tmp_path) as cluster:
         nodes = Nodes(cluster)
         await cluster.create("kept", 2)
         await filled(nodes, 2, 50, "kept")
-        async with Member(nodes, "kept") as member:
+        async with TinyMember(nodes, "kept") as member:
             await eventually(lambda: member.count == 100)
             entry = next(number for number, port in cluster.ports.items() if _serves(cluster, number))
             victim = cluster.leader("kept", "1") if which == "leader" else entry
@@ -263,7 +263,7 @@ async def test_a_lost_node_repeats_and_skips_nothing_while_the_owner_stays(
             assert member.error is None
 
 
-def _serves(cluster: Cluster, number: int) -> bool:
+def _serves(cluster: ListenerCluster, number: int) -> bool:
     """The node has links of a group."""
     find: Callable[[Any], bool] = lambda endpoint: getattr(endpoint, "_held", None) is not None  # noqa: E731
     connections = cluster.nodes[number]._listeners[0]._connections

@@ -11,7 +11,7 @@ import pytest
 from holdfast.client import ConsumerClient, Start
 from holdfast.client.consume import group_members
 from holdfast.client.consume.group_members import GroupMembers, GroupReceiver
-from tests.unit.client.support.members import Member, filled
+from tests.unit.client.support.members import TinyMember, filled
 from tests.unit.client.support.real_cluster import Nodes
 from tests.unit.listener.support.peer import eventually
 
@@ -118,7 +118,7 @@ async def test_a_partition_that_comes_back_on_another_link_was_revoked_before(
         return await attach(self, hint)
 
     monkeypatch.setattr(GroupReceiver, "_attach", late)
-    member = Member(nodes, log)
+    member = TinyMember(nodes, log)
     async with member:
         await eventually(lambda: sorted(member.heard) == [("assigned", "0"), ("assigned", "1")])
         members: Any = member.consumer._members

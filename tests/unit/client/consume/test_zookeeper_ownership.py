@@ -33,7 +33,7 @@ from holdfast.client import sync as threaded
 from holdfast.client.consume.zookeeper import partition_locks
 from tests.integration.clusters.proxied import proxy_server
 from tests.unit.client.support import members
-from tests.unit.client.support.members import Member, filled
+from tests.unit.client.support.members import TinyMember, filled
 from tests.unit.client.support.real_cluster import Nodes
 from tests.unit.listener.support.peer import eventually
 from tests.zookeeper import LoopbackZooKeeper, Tls, missing
@@ -72,21 +72,21 @@ def owned(address: str, **settings: Any) -> ZooKeeperOwnership:
     return ZooKeeperOwnership(url, **usual | settings)
 
 
-def member(nodes: Nodes, log: str, address: str, **more: Any) -> Member:
-    return Member(nodes, log, ownership=owned(address, **more.pop("settings", {})), **more)
+def member(nodes: Nodes, log: str, address: str, **more: Any) -> TinyMember:
+    return TinyMember(nodes, log, ownership=owned(address, **more.pop("settings", {})), **more)
 
 
-def session(one: Member) -> Any:
+def session(one: TinyMember) -> Any:
     """(id, password) of its session with ZooKeeper; None without one."""
     locks = one.consumer._members._keeper._locks  # type: ignore[union-attr]
     return None if locks is None else locks._client.client_id
 
 
-def revoked(one: Member) -> int:
+def revoked(one: TinyMember) -> int:
     return sum(what == "revoked" for what, _ in one.heard)
 
 
-async def everything(count: int, *readers: Member) -> None:
+async def everything(count: int, *readers: TinyMember) -> None:
     """All offsets of four partitions were got, by one or the other."""
 
     def got() -> bool:
@@ -124,7 +124,9 @@ async def test_the_epoch_outlives_members_that_leave(nodes: Nodes, zookeeper: Lo
         async with member(nodes, log, zookeeper.address) as one:
             await eventually(lambda one=one: one.consumer.epochs == {"0": epoch}, LONG_S)  # noqa: B023
     for patience_s in (1.0, 10.0, LONG_S):  # a busy machine takes longer to find the leader
-        stale = Member(nodes, log, partitions=["0"], epoch=1, options=ConsumerOptions(reconnect_timeout_s=patience_s))
+        stale = TinyMember(
+            nodes, log, partitions=["0"], epoch=1, options=ConsumerOptions(reconnect_timeout_s=patience_s)
+        )
         async with stale:
             await eventually(lambda stale=stale: stale.error, 2 * LONG_S)
             if "could not be reached" not in str(stale.error):
@@ -367,7 +369,7 @@ async def test_who_claims_by_hand_is_left_alone_until_it_has_gone(nodes: Nodes, 
     log = await filled(nodes, 2, 10)
     async with member(nodes, log, zookeeper.address) as one:
         await share([one], 2)
-        async with Member(nodes, log, partitions=["0"], epoch=100) as operator:
+        async with TinyMember(nodes, log, partitions=["0"], epoch=100) as operator:
             await eventually(lambda: one.partitions == {"1"} and operator.partitions == {"0"}, LONG_S)
             await asyncio.sleep(6)  # it is looked at every 5 s: what must not happen has had its time
             assert (one.partitions, operator.partitions) == ({"1"}, {"0"})

@@ -19,7 +19,7 @@ async def filled(nodes: Nodes, partitions: int = 4, count: int = 100, log: str |
     return name
 
 
-class Member:
+class TinyMember:
     """A consumer that a task empties; what it got is noted, with the claims under which it came."""
 
     def __init__(self, nodes: Nodes, log: str, **more: Any) -> None:
@@ -36,7 +36,7 @@ class Member:
         self.error: BaseException | None = None
         self._task: asyncio.Task[None] | None = None
 
-    async def __aenter__(self) -> Member:
+    async def __aenter__(self) -> TinyMember:
         await self.consumer.start()
         self._task = asyncio.create_task(self._read())
         return self
@@ -63,7 +63,7 @@ class Member:
         return set(self.consumer.assignment)
 
 
-async def share(members: list[Member], *wanted: int, within_s: float = WAIT_S) -> None:
+async def share(members: list[TinyMember], *wanted: int, within_s: float = WAIT_S) -> None:
     def fair() -> bool:
         owned = [partition for member in members for partition in member.partitions]
         return sorted(len(member.partitions) for member in members) == sorted(wanted) and len(set(owned)) == len(owned)

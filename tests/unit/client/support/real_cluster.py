@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from holdfast.client import ConsumerClient, ConsumerOptions, PartitionPublishingOptions, ProducerClient, Start
-from tests.unit.listener.support.cluster import Cluster
+from tests.unit.listener.support.cluster import ListenerCluster
 from tests.unit.listener.support.peer import eventually
 
 _numbers = itertools.count(1)
@@ -18,7 +18,7 @@ _numbers = itertools.count(1)
 class Nodes:
     """A cluster as programs see it: addresses, and logs."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ListenerCluster) -> None:
         self.cluster = cluster
         self._made: dict[str, str] = {}  # log -> test
 

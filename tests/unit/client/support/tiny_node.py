@@ -44,7 +44,7 @@ from holdfast.protocol import RECORD_BATCHES
 from holdfast.records.digests import digests_of_messages
 from holdfast.records.record_batch import SEQUENCES, read_batch
 from tests.ports import free_port
-from tests.unit.client.support.tiny_producers import NAMES, Refusal, TinyProducers
+from tests.unit.client.support.tiny_producers import NAMES, TinyProducers, TinyRefusal
 
 
 class TinyLog:
@@ -237,7 +237,7 @@ class _ServerConnection(asyncio.Protocol):
             self.node.capabilities.append(link.remote_desired_capabilities)
             try:
                 properties |= self.identity(link, str(partition))
-            except Refusal as refusal:
+            except TinyRefusal as refusal:
                 link.refuse(refusal.error)
                 return
         link.accept(properties=properties or None, max_message_size=self.node.max_message_size)

@@ -21,7 +21,7 @@ SEQUENCES = 1 << 31
 FIRST_ID = 7000
 
 
-class Refusal(Exception):
+class TinyRefusal(Exception):
     def __init__(self, condition: str, text: str) -> None:
         super().__init__(text)
         self.error = Error(condition, text)
@@ -48,12 +48,12 @@ class TinyProducers:
         producer = self.known.get((partition, producer_id)) if producer_id is not None else None
         if producer is None:
             if None not in (producer_id, epoch, last):
-                raise Refusal("amqp:not-allowed", f"producer {producer_id} is not known here")
+                raise TinyRefusal("amqp:not-allowed", f"producer {producer_id} is not known here")
             producer_id = FIRST_ID + len(self.known) if producer_id is None else producer_id
             producer = self.known[partition, producer_id] = TinyProducer(epoch or 0, last or 0)
         epoch = producer.epoch if epoch is None else epoch
         if epoch < producer.epoch:
-            raise Refusal(STOLEN, f"producer {producer_id} was opened with epoch {producer.epoch}")
+            raise TinyRefusal(STOLEN, f"producer {producer_id} was opened with epoch {producer.epoch}")
         if epoch > producer.epoch:
             producer = self.known[partition, int(producer_id or 0)] = TinyProducer(epoch, last or 0)
         if producer.fresh and last is not None:

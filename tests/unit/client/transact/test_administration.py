@@ -11,7 +11,7 @@ from holdfast.client import AdminClient, AdminError, ProducerClient, Transaction
 from node.coordinator.replica import CoordinatorReplica
 from tests.unit.client.support.real_cluster import Nodes
 from tests.unit.client.support.transacting import bodies, noted
-from tests.unit.listener.support.cluster import Cluster
+from tests.unit.listener.support.cluster import ListenerCluster
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -23,7 +23,7 @@ async def code(work: Any) -> str:
 
 
 async def test_before_the_first_transaction_there_are_none(tmp_path: Path) -> None:
-    async with Cluster(tmp_path) as cluster, AdminClient(f"127.0.0.1:{cluster.ports[1]}") as admin:
+    async with ListenerCluster(tmp_path) as cluster, AdminClient(f"127.0.0.1:{cluster.ports[1]}") as admin:
         await cluster.create("trades")
         assert await admin.list_transactions() == []
         assert await admin.hanging_transactions() == []

@@ -15,7 +15,7 @@ from holdfast.client import (
     TransactionRolledBackError,
 )
 from tests.unit.client.support.real_cluster import Nodes
-from tests.unit.listener.support.cluster import Cluster
+from tests.unit.listener.support.cluster import ListenerCluster
 from tests.unit.listener.support.peer import WAIT_S
 
 
@@ -23,7 +23,7 @@ from tests.unit.listener.support.peer import WAIT_S
 async def test_a_transaction_dies_with_its_node_and_the_next_one_is_begun_at_another(
     tmp_path: Path, name: str | None
 ) -> None:
-    async with Cluster(tmp_path) as cluster:
+    async with ListenerCluster(tmp_path) as cluster:
         nodes = Nodes(cluster)
         log, servers = await nodes.log(4), nodes.servers
         options = ProducerOptions(transactional_id=name, transaction_timeout_s=900.0)

@@ -13,8 +13,8 @@ from tests.batches import batch_of
 from tests.unit.listener.support.append_queues import (
     NOT_LEADER,
     UNKNOWN,
+    QueueSender,
     Scripted,
-    Sender,
 )
 from tests.unit.listener.support.peer import eventually
 
@@ -24,8 +24,8 @@ def batch(name: int) -> QueuedBatch:
     return QueuedBatch([name], batch_of([record]), 1, len(record))
 
 
-def make(partition: Any, *, wait_s: float = 5.0, follow: bool = True) -> tuple[AppendQueue, Sender]:
-    sender = Sender()
+def make(partition: Any, *, wait_s: float = 5.0, follow: bool = True) -> tuple[AppendQueue, QueueSender]:
+    sender = QueueSender()
     return AppendQueue(sender, partition, "log", "0", wait_s=wait_s, follow=follow), sender
 
 

@@ -19,7 +19,7 @@ from node.listener.incoming import batch_link
 from node.partition.commands import Append, decode
 from tests.batches import batch_of, carried, of_bodies
 from tests.unit.listener.incoming.test_record_batches import FOR_THE_NODE, WRONG_CONTENT
-from tests.unit.listener.support.cluster import Cluster
+from tests.unit.listener.support.cluster import ListenerCluster
 from tests.unit.listener.support.enveloping import ACCEPTED, RawSender
 from tests.unit.listener.support.peer import message
 from tests.unit.listener.support.producing import OUT_OF_ORDER, terms
@@ -40,8 +40,8 @@ BODIES = [b"price of IBM: %d" % (number % 7) for number in range(500)]
 
 
 @pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    async with Cluster(tmp_path, redirect="never") as three:
+async def cluster(tmp_path: Path) -> AsyncIterator[ListenerCluster]:
+    async with ListenerCluster(tmp_path, redirect="never") as three:
         await three.create("trades")
         yield three
 
@@ -72,7 +72,7 @@ def credulous(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch_link, "_read", read)
 
 
-def batches(cluster: Cluster) -> list[RecordBatch]:
+def batches(cluster: ListenerCluster) -> list[RecordBatch]:
     """The record batches that the leader has stored, in order."""
     group = cluster.broker(cluster.leader("trades")).handle("trades", "0").group
     found: list[RecordBatch] = []
@@ -92,7 +92,7 @@ def but_for_its_time(batch: RecordBatch) -> tuple[Any, ...]:
 @pytest.mark.parametrize("compression", ["none", "zstd"])
 @pytest.mark.parametrize("kind", ["plain", "idempotent", "transactional"])
 async def test_a_chunk_is_stored_as_if_it_had_come_to_the_leader(
-    cluster: Cluster, passed_on: list[Any], kind: str, compression: Any
+    cluster: ListenerCluster, passed_on: list[Any], kind: str, compression: Any
 ) -> None:
     leader = cluster.leader("trades")
     options = ProducerOptions(idempotent=kind == "idempotent", compression=compression)
@@ -116,7 +116,7 @@ async def test_a_chunk_is_stored_as_if_it_had_come_to_the_leader(
         assert batch.records() == BODIES
 
 
-async def test_messages_go_as_they_came_too(cluster: Cluster, passed_on: list[Any]) -> None:
+async def test_messages_go_as_they_came_too(cluster: ListenerCluster, passed_on: list[Any]) -> None:
     gateway = cluster.other_than(cluster.leader("trades"))
     sent = batch_of([message(b"one"), encode_message(Message(body=b"two", application_properties={"n": 2}))])
     async with RawSender(cluster.ports[gateway], "trades", BOUND) as sender:
@@ -127,7 +127,7 @@ async def test_messages_go_as_they_came_too(cluster: Cluster, passed_on: list[An
 
 
 async def test_an_answer_that_was_lost_is_asked_for_again_and_nothing_is_stored_twice(
-    cluster: Cluster, passed_on: list[Any], monkeypatch: pytest.MonkeyPatch
+    cluster: ListenerCluster, passed_on: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gateway = cluster.other_than(cluster.leader("trades"))
     lost: list[pb.AppendReply] = []
@@ -157,18 +157,18 @@ async def test_an_answer_that_was_lost_is_asked_for_again_and_nothing_is_stored_
     assert info.events == 3
 
 
-async def test_what_cannot_be_taken_is_refused_and_the_link_goes_on(cluster: Cluster) -> None:
+async def test_what_cannot_be_taken_is_refused_and_the_link_goes_on(cluster: ListenerCluster) -> None:
     await refused_through_a_gateway(cluster, WRONG_CONTENT | FOR_THE_NODE)
 
 
 @pytest.mark.usefixtures("credulous")
-async def test_the_leader_does_not_believe_a_gateway(cluster: Cluster) -> None:
+async def test_the_leader_does_not_believe_a_gateway(cluster: ListenerCluster) -> None:
     formed = {name: one for name, one in WRONG_CONTENT.items() if is_batch(one[0])}
     assert len(formed) >= 10
     await refused_through_a_gateway(cluster, formed)
 
 
-async def refused_through_a_gateway(cluster: Cluster, cases: dict[str, tuple[RecordBatch, str]]) -> None:
+async def refused_through_a_gateway(cluster: ListenerCluster, cases: dict[str, tuple[RecordBatch, str]]) -> None:
     """And nothing of them reaches the log."""
     leader = cluster.leader("trades")
     gateway = cluster.other_than(leader)
@@ -186,7 +186,7 @@ async def refused_through_a_gateway(cluster: Cluster, cases: dict[str, tuple[Rec
     assert stored.content == good.content
 
 
-async def test_a_batch_outlives_a_change_of_leader_at_its_gateway(cluster: Cluster) -> None:
+async def test_a_batch_outlives_a_change_of_leader_at_its_gateway(cluster: ListenerCluster) -> None:
     """What was not appended at the old leader is submitted to the new one, which may be the gateway itself."""
     old = cluster.leader("trades")
     gateway = cluster.other_than(old)

@@ -16,7 +16,7 @@ from node.partition.api import Appended, AppendOutcome, Failed
 from node.partition.idempotence import producer_state as rules
 from node.partition.idempotence.producer_state import FORGOTTEN
 from tests.batches import numbered
-from tests.unit.listener.support.cluster import Cluster
+from tests.unit.listener.support.cluster import ListenerCluster
 from tests.unit.listener.support.peer import Peer, eventually, message
 from tests.unit.listener.support.producing import (
     OUT_OF_ORDER,
@@ -36,13 +36,13 @@ REDIRECT = "amqp:link:redirect"
 
 
 @pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    async with Cluster(tmp_path) as three:
+async def cluster(tmp_path: Path) -> AsyncIterator[ListenerCluster]:
+    async with ListenerCluster(tmp_path) as three:
         await three.create("trades")
         yield three
 
 
-async def stored(cluster: Cluster, count: int, log: str = "trades") -> list[bytes]:
+async def stored(cluster: ListenerCluster, count: int, log: str = "trades") -> list[bytes]:
     """The bodies of the whole log, once it has so many; each offset once, in order."""
     node = next(iter(cluster.nodes))
     async with Peer(cluster.ports[node]) as peer:
@@ -57,13 +57,13 @@ def messages(*bodies: bytes) -> list[bytes]:
     return list(map(message, bodies))
 
 
-async def append(cluster: Cluster, node: int, batch: RecordBatch) -> AppendOutcome:
+async def append(cluster: ListenerCluster, node: int, batch: RecordBatch) -> AppendOutcome:
     answer: asyncio.Future[AppendOutcome] = asyncio.get_running_loop().create_future()
     cluster.broker(node).handle("trades", "0").append(batch, answer.set_result)
     return await answer
 
 
-async def test_the_new_leader_refuses_the_old_epoch_and_knows_what_was_stored(cluster: Cluster) -> None:
+async def test_the_new_leader_refuses_the_old_epoch_and_knows_what_was_stored(cluster: ListenerCluster) -> None:
     first = cluster.leader("trades")
     batch = numbered(messages(b"a", b"b", b"c"), 7, 1, 1, b"aaaabbbbcccc")
     async with Peer(cluster.ports[first]) as peer:
@@ -92,7 +92,7 @@ async def test_the_new_leader_refuses_the_old_epoch_and_knows_what_was_stored(cl
 
 
 async def test_what_there_was_no_room_to_remember_is_known_by_its_number(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    cluster: ListenerCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At the new leader and through a gateway; whoever asks for places is told none, and nothing is stored twice."""
     monkeypatch.setattr(rules, "MEMORY_BYTES", 0)
@@ -124,7 +124,7 @@ async def test_what_there_was_no_room_to_remember_is_known_by_its_number(
     assert await stored(cluster, 5) == [letter.encode() for letter in "abcde"]
 
 
-async def test_a_producer_resends_over_the_wire_what_the_lost_leader_did_not_answer(cluster: Cluster) -> None:
+async def test_a_producer_resends_over_the_wire_what_the_lost_leader_did_not_answer(cluster: ListenerCluster) -> None:
     first = cluster.leader("trades")
     bodies = "".join(chr(97 + number % 26) for number in range(600))
     async with Peer(cluster.ports[first]) as peer:
@@ -144,7 +144,7 @@ async def test_a_producer_resends_over_the_wire_what_the_lost_leader_did_not_ans
     assert await stored(cluster, 600) == [letter.encode() for letter in bodies]
 
 
-async def test_through_a_gateway_nothing_is_noticed_of_a_lost_leader(cluster: Cluster) -> None:
+async def test_through_a_gateway_nothing_is_noticed_of_a_lost_leader(cluster: ListenerCluster) -> None:
     """Not even a doubt: the node asks the new leader what became of it."""
     victim = cluster.leader("trades")
     async with Peer(cluster.ports[cluster.other_than(victim)]) as peer:
@@ -163,7 +163,7 @@ async def test_through_a_gateway_nothing_is_noticed_of_a_lost_leader(cluster: Cl
     assert await stored(cluster, 400) == [b"%04d" % number for number in range(400)]
 
 
-async def test_leaders_that_move_double_nothing_and_tear_nothing(cluster: Cluster) -> None:
+async def test_leaders_that_move_double_nothing_and_tear_nothing(cluster: ListenerCluster) -> None:
     count = 2000
     async with Peer(cluster.ports[1]) as peer:
         link = await attached(peer, 7)
@@ -185,7 +185,7 @@ async def test_leaders_that_move_double_nothing_and_tear_nothing(cluster: Cluste
     assert await stored(cluster, count) == [b"%04d" % number for number in range(count)]
 
 
-async def test_who_follows_redirects_is_led_on_and_resends(cluster: Cluster) -> None:
+async def test_who_follows_redirects_is_led_on_and_resends(cluster: ListenerCluster) -> None:
     await cluster.move("trades", "0", 1)
     async with Peer(cluster.ports[2], desired=(REDIRECT,)) as peer:
         assert (await refusal(peer, terms(7))).condition == REDIRECT
@@ -218,7 +218,7 @@ async def test_who_follows_redirects_is_led_on_and_resends(cluster: Cluster) -> 
     assert await stored(cluster, sent) == [b"%04d" % number for number in range(sent)]
 
 
-async def test_a_higher_epoch_shuts_the_former_producer_out_on_any_node(cluster: Cluster) -> None:
+async def test_a_higher_epoch_shuts_the_former_producer_out_on_any_node(cluster: ListenerCluster) -> None:
     leader = cluster.leader("trades")
     gateway, other = (node for node in cluster.nodes if node != leader)
     async with Peer(cluster.ports[gateway]) as old, Peer(cluster.ports[other]) as new:
@@ -230,7 +230,7 @@ async def test_a_higher_epoch_shuts_the_former_producer_out_on_any_node(cluster:
     assert await stored(cluster, 1) == [b"a"]
 
 
-async def test_replicas_agree_on_producers_to_the_byte(cluster: Cluster) -> None:
+async def test_replicas_agree_on_producers_to_the_byte(cluster: ListenerCluster) -> None:
     async with Peer(cluster.ports[1]) as peer:
         for producer in (9, 3, 5):
             link = await attached(peer, producer)
@@ -269,7 +269,7 @@ async def ask(peer: Peer, operation: str, name: str, **arguments: Any) -> tuple[
     return int(answer.application_properties["status-code"]), answer.body.value
 
 
-async def test_producers_are_listed_and_described_on_any_node(cluster: Cluster) -> None:
+async def test_producers_are_listed_and_described_on_any_node(cluster: ListenerCluster) -> None:
     await cluster.create("wide", 2)
     async with Peer(cluster.ports[1]) as peer:
         for producer, partition in ((9, "0"), (3, "0"), (4, "1")):

@@ -19,8 +19,8 @@ from tests.batches import numbered
 from tests.unit.listener.support.append_queues import (
     NOT_LEADER,
     UNKNOWN,
+    QueueSender,
     Scripted,
-    Sender,
 )
 
 OUT_OF_ORDER = Failed("out_of_order", False, "a gap")
@@ -35,12 +35,12 @@ def batch(first: int, count: int = 1) -> QueuedBatch:
     return QueuedBatch([], numbered(records, 7, 0, first, b"".join(records)), count, 4 * count)
 
 
-def make(partition: Scripted | Replicated, *, follow: bool = True) -> tuple[NumberedQueue, Sender]:
-    sender = Sender()
+def make(partition: Scripted | Replicated, *, follow: bool = True) -> tuple[NumberedQueue, QueueSender]:
+    sender = QueueSender()
     return NumberedQueue(sender, partition, "log", "0", wait_s=5.0, follow=follow), sender
 
 
-def proven(partition: Scripted, *, follow: bool = True) -> tuple[NumberedQueue, Sender]:
+def proven(partition: Scripted, *, follow: bool = True) -> tuple[NumberedQueue, QueueSender]:
     """An append queue whose number 1 was stored."""
     queue, sender = make(partition, follow=follow)
     queue.submit(batch(1))

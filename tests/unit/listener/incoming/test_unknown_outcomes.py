@@ -16,7 +16,7 @@ from holdfast.amqp import LinkDetached as Detached
 from holdfast.records.record_batch import RecordBatch
 from node.partition.api import AppendDone, Appended, Begins, Failed
 from node.partition.entries.queries import AskFate, Fate
-from tests.unit.listener.support.cluster import Cluster
+from tests.unit.listener.support.cluster import ListenerCluster
 from tests.unit.listener.support.peer import Peer, eventually, message
 from tests.unit.listener.support.single import SingleNode
 from tests.unit.listener.support.stock import WAIT_S
@@ -184,7 +184,7 @@ async def test_a_connection_that_ends_in_doubt_leaves_nothing_behind(hasty: Sing
 
 async def test_through_a_gateway_whose_leader_dies_nothing_is_lost_without_a_word(tmp_path: Path) -> None:
     """What a peer without the outcome was told is in the log, what was in doubt ended its link."""
-    async with Cluster(tmp_path) as cluster:
+    async with ListenerCluster(tmp_path) as cluster:
         await cluster.create("trades")
         leader = await cluster.settled_leader("trades")
         gateway = cluster.other_than(leader)

@@ -12,7 +12,7 @@ from proton.utils import BlockingConnection
 
 from holdfast.amqp import Described, Source, ulong
 from node.partition.consumer_groups.group_state import terminus_key
-from tests.unit.listener.support.cluster import Cluster
+from tests.unit.listener.support.cluster import ListenerCluster
 from tests.unit.listener.support.consuming import attached, offsets, terms
 from tests.unit.listener.support.peer import Peer, eventually, message
 from tests.unit.listener.support.reading import fill, place, start_at
@@ -169,7 +169,7 @@ async def test_a_member_of_a_group_with_a_durable_source_fixes_the_groups_place(
 
 
 async def test_the_place_is_known_to_the_next_leader_before_the_link_is_attached(tmp_path: Path) -> None:
-    async with Cluster(tmp_path) as cluster:
+    async with ListenerCluster(tmp_path) as cluster:
         await cluster.create("trades")
         leader = await cluster.settled_leader("trades")
         gateway = cluster.other_than(leader)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast.amqp import LinkDetached, LinkOpened, ReceiverLink
-from tests.unit.listener.support.cluster import Cluster
+from tests.unit.listener.support.cluster import ListenerCluster
 from tests.unit.listener.support.consuming import (
     INVALID,
     ask,
@@ -27,8 +27,8 @@ ANY = terms(partition=None)
 
 
 @pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    async with Cluster(tmp_path) as three:
+async def cluster(tmp_path: Path) -> AsyncIterator[ListenerCluster]:
+    async with ListenerCluster(tmp_path) as three:
         await three.create("trades", 4)
         yield three
 
@@ -86,7 +86,9 @@ async def shares(members: list[Member], *wanted: int) -> None:
     assert set(owned.values()) == {1}
 
 
-async def test_members_at_different_nodes_share_the_partitions_and_newcomers_get_the_excess(cluster: Cluster) -> None:
+async def test_members_at_different_nodes_share_the_partitions_and_newcomers_get_the_excess(
+    cluster: ListenerCluster,
+) -> None:
     async with Member(cluster.ports[1], "a") as a:
         await shares([a], 4)
         async with Member(cluster.ports[2], "b", desired=("amqp:link:redirect",)) as b:
@@ -105,7 +107,7 @@ async def test_members_at_different_nodes_share_the_partitions_and_newcomers_get
         assert kept & a.partitions
 
 
-async def test_more_members_than_partitions_wait_until_one_is_free(cluster: Cluster) -> None:
+async def test_more_members_than_partitions_wait_until_one_is_free(cluster: ListenerCluster) -> None:
     one, two, three = (Member(cluster.ports[node], name) for node, name in ((1, "a"), (2, "b"), (3, "c")))
     async with one as a, two as b, three as c:
         await shares([a, b, c], 1, 1, 2)
@@ -121,7 +123,7 @@ async def test_more_members_than_partitions_wait_until_one_is_free(cluster: Clus
             await d.__aenter__()
 
 
-async def test_events_come_over_assigned_links_wherever_they_are_served(cluster: Cluster) -> None:
+async def test_events_come_over_assigned_links_wherever_they_are_served(cluster: ListenerCluster) -> None:
     async with Peer(cluster.ports[1], container="producer") as producer:
         await fill(producer, 40)
         async with Member(cluster.ports[2], "a", desired=("amqp:link:redirect",)) as a:
@@ -133,7 +135,7 @@ async def test_events_come_over_assigned_links_wherever_they_are_served(cluster:
                 assert await offsets(a.peer, link, 0) == list(range(len(received)))
 
 
-async def test_a_lost_leader_changes_no_assignment(cluster: Cluster) -> None:
+async def test_a_lost_leader_changes_no_assignment(cluster: ListenerCluster) -> None:
     gateway = 1
     async with Member(cluster.ports[gateway], "a") as a, Member(cluster.ports[gateway], "b") as b:
         await shares([a, b], 2, 2)
@@ -145,7 +147,7 @@ async def test_a_lost_leader_changes_no_assignment(cluster: Cluster) -> None:
         assert len(a.detached) + len(b.detached) == moved
 
 
-async def test_the_choice_of_a_partition_and_a_claim_on_one_exclude_each_other(cluster: Cluster) -> None:
+async def test_the_choice_of_a_partition_and_a_claim_on_one_exclude_each_other(cluster: ListenerCluster) -> None:
     async with Peer(cluster.ports[1]) as peer:
         assert (await refusal(peer, terms(partition=None, epoch=1))).condition == INVALID
 
@@ -154,7 +156,7 @@ async def test_the_choice_of_a_partition_and_a_claim_on_one_exclude_each_other(c
 async def test_who_finds_no_partition_is_refused_at_once_or_after_a_while(
     tmp_path: Path, full: str, hold_s: float
 ) -> None:
-    async with Cluster(tmp_path, group_full=full, group_hold_s=hold_s) as three:
+    async with ListenerCluster(tmp_path, group_full=full, group_hold_s=hold_s) as three:
         await three.create("trades", 1)
         async with Peer(three.ports[1], container="a") as first, Peer(three.ports[2], container="b") as second:
             link = ask(first, ANY, start_at("trades", "@earliest"))

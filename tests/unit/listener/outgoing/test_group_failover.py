@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from node.partition.consumer_groups.queries import GroupList, ListGroups
-from tests.unit.listener.support.cluster import Cluster
+from tests.unit.listener.support.cluster import ListenerCluster
 from tests.unit.listener.support.consuming import (
     LOCKED,
     STOLEN,
@@ -29,13 +29,13 @@ REDIRECT = "amqp:link:redirect"
 
 
 @pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    async with Cluster(tmp_path) as three:
+async def cluster(tmp_path: Path) -> AsyncIterator[ListenerCluster]:
+    async with ListenerCluster(tmp_path) as three:
         await three.create("trades")
         yield three
 
 
-async def row(cluster: Cluster, key: str = "g") -> Any:
+async def row(cluster: ListenerCluster, key: str = "g") -> Any:
     """As the leader has it, whoever that is by then."""
     async with asyncio.timeout(20):
         while True:
@@ -45,7 +45,7 @@ async def row(cluster: Cluster, key: str = "g") -> Any:
                 return answer.groups[0] if answer.groups else None
 
 
-async def until_row(cluster: Cluster, **wanted: Any) -> Any:
+async def until_row(cluster: ListenerCluster, **wanted: Any) -> Any:
     async with asyncio.timeout(20):
         while True:
             found = await row(cluster)
@@ -54,7 +54,7 @@ async def until_row(cluster: Cluster, **wanted: Any) -> Any:
             await asyncio.sleep(0.01)
 
 
-async def test_epochs_hold_between_gateways_and_the_leader(cluster: Cluster) -> None:
+async def test_epochs_hold_between_gateways_and_the_leader(cluster: ListenerCluster) -> None:
     leader = cluster.leader("trades")
     one, two = (number for number in cluster.nodes if number != leader)
     async with (
@@ -83,7 +83,9 @@ async def test_epochs_hold_between_gateways_and_the_leader(cluster: Cluster) -> 
         assert epoch_of(await attached(first, terms(epoch=1))) == 1
 
 
-async def test_an_owner_at_a_gateway_goes_on_when_the_leader_is_lost_and_nobody_slips_in(cluster: Cluster) -> None:
+async def test_an_owner_at_a_gateway_goes_on_when_the_leader_is_lost_and_nobody_slips_in(
+    cluster: ListenerCluster,
+) -> None:
     leader = cluster.leader("trades")
     one, two = (number for number in cluster.nodes if number != leader)
     async with Peer(cluster.ports[one], container="a") as owner, Peer(cluster.ports[two], container="b") as other:
@@ -106,7 +108,7 @@ async def test_an_owner_at_a_gateway_goes_on_when_the_leader_is_lost_and_nobody_
 
 
 async def test_an_owner_whose_own_node_is_lost_attaches_again_by_its_name_and_nobody_before_it(
-    cluster: Cluster,
+    cluster: ListenerCluster,
 ) -> None:
     lost = cluster.leader("trades")
     one, two = (number for number in cluster.nodes if number != lost)
@@ -123,7 +125,7 @@ async def test_an_owner_whose_own_node_is_lost_attaches_again_by_its_name_and_no
         assert (await refusal(other, terms(epoch=5))).condition == LOCKED
 
 
-async def test_an_owner_that_never_comes_back_is_given_up_after_its_lease(cluster: Cluster) -> None:
+async def test_an_owner_that_never_comes_back_is_given_up_after_its_lease(cluster: ListenerCluster) -> None:
     leader = cluster.leader("trades")
     gateway = cluster.other_than(leader)
     rest = cluster.other_than(leader, gateway)
@@ -138,7 +140,9 @@ async def test_an_owner_that_never_comes_back_is_given_up_after_its_lease(cluste
         assert epoch_of(await attached(other, terms(epoch=5))) == 5
 
 
-async def test_who_follows_redirects_finds_its_partition_and_keeps_its_claim_when_it_moves(cluster: Cluster) -> None:
+async def test_who_follows_redirects_finds_its_partition_and_keeps_its_claim_when_it_moves(
+    cluster: ListenerCluster,
+) -> None:
     await cluster.move("trades", "0", 1)
     async with Peer(cluster.ports[2], container="a", desired=(REDIRECT,)) as peer:
         assert (await refusal(peer, terms(epoch=2))).condition == REDIRECT
@@ -152,7 +156,9 @@ async def test_who_follows_redirects_finds_its_partition_and_keeps_its_claim_whe
             assert epoch_of(await attached(again, terms(epoch=2), name="mine")) == 2
 
 
-async def test_a_durable_receiver_goes_on_through_another_node_after_the_leader_is_lost(cluster: Cluster) -> None:
+async def test_a_durable_receiver_goes_on_through_another_node_after_the_leader_is_lost(
+    cluster: ListenerCluster,
+) -> None:
     leader = cluster.leader("trades")
     async with Peer(cluster.ports[leader], container="a") as peer:
         await fill(peer, 20)

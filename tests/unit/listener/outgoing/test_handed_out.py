@@ -7,12 +7,12 @@ import random
 import pytest
 
 from node.listener.outgoing import handed_out as module
-from node.listener.outgoing.handed_out import HandedOut
+from node.listener.outgoing.handed_out import UnsettledDeliveries
 
 
 @pytest.mark.parametrize("numbers", [[0, 9, 2], [0, 2, 1], [2, 0, 1], [1, 2, 3], [0, 1, 2], [5], [0]])
 def test_what_is_not_settled_is_found(numbers: list[int]) -> None:
-    handed_out: HandedOut[str] = HandedOut()
+    handed_out: UnsettledDeliveries[str] = UnsettledDeliveries()
     handed_out.sent(0, "cursor", [(100, 4), (200, 6)])
     offsets = [*range(100, 104), *range(200, 206)]
     handed_out.settled(numbers)
@@ -23,7 +23,7 @@ def test_what_is_not_settled_is_found(numbers: list[int]) -> None:
 def test_it_keeps_up_with_any_order_of_settling() -> None:
     seed = random.randrange(2**32)
     rng = random.Random(seed)
-    handed_out: HandedOut[int] = HandedOut()
+    handed_out: UnsettledDeliveries[int] = UnsettledDeliveries()
     open_: dict[int, tuple[int, int]] = {}
     sent = 0
     for turn in range(300):
@@ -42,7 +42,7 @@ def test_it_keeps_up_with_any_order_of_settling() -> None:
 
 def test_a_peer_that_keeps_some_for_ever_costs_no_more_than_those(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_EARLY", 100)
-    handed_out: HandedOut[str] = HandedOut()
+    handed_out: UnsettledDeliveries[str] = UnsettledDeliveries()
     kept = [0, 7, 4321]
     for first in range(0, 10_000, 10):
         handed_out.sent(first, "cursor", [(first * 2, 10)])

@@ -29,7 +29,7 @@ from node.partition.api import After, AfterTime, Earliest, ProducerOpened, Produ
 from node.partition.commands import encode_transaction_command
 from node.partition.entry import join
 from node.partition.transactions.transaction_commands import Begin
-from tests.unit.partition.support import START_MS, Node
+from tests.unit.partition.support import START_MS, PartitionNode
 from tests.unit.partition.transactions.driving import marker
 from tests.unit.rpc.support import cluster_of
 
@@ -67,7 +67,7 @@ def row_of(event: Known) -> Row:
 class Log:
     """A partition on a real node that is written entry by entry, and the model of it."""
 
-    def __init__(self, node: Node, chance: random.Random) -> None:
+    def __init__(self, node: PartitionNode, chance: random.Random) -> None:
         self.node, self._chance = node, chance
         self.events: list[Known] = []
         self.stored: set[bytes] = set()
@@ -303,7 +303,7 @@ async def check(
 
 
 async def written(path: Path, chance: random.Random) -> Log:
-    log = Log(Node(path), chance)
+    log = Log(PartitionNode(path), chance)
     await log.opened()
     log.write(20)
     assert log.compressed

@@ -27,7 +27,7 @@ from node.listener.outgoing.single_deliveries import SCAN_EVENTS
 from node.listener.outgoing.source_filters import select
 from node.partition.api import After, ReadError
 from tests.batches import batch_of
-from tests.unit.listener.support.cluster import Cluster
+from tests.unit.listener.support.cluster import ListenerCluster
 from tests.unit.listener.support.peer import Peer, eventually
 from tests.unit.listener.support.single import SingleNode
 
@@ -205,7 +205,7 @@ async def test_a_scan_leaves_the_loop_to_others(node: SingleNode) -> None:
 
 
 async def test_a_gateway_filters_what_it_fetches(tmp_path: Path) -> None:
-    async with Cluster(tmp_path, redirect="never") as cluster:
+    async with ListenerCluster(tmp_path, redirect="never") as cluster:
         await cluster.create("far")
         leader = cluster.leader("far")
         async with Peer(cluster.ports[leader]) as producer:

@@ -37,7 +37,7 @@ class Scripted:
         done(outcome or Appended(0, 0))
 
 
-class Sender:
+class QueueSender:
     """The link endpoint: remembers what became of every batch."""
 
     def __init__(self) -> None:

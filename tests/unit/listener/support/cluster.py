@@ -22,7 +22,7 @@ from tests.ports import free_ports
 from tests.unit.listener.support.peer import eventually
 
 
-class Cluster:
+class ListenerCluster:
     """`nodes[n]` is node n; `ports[n]` its AMQP port."""
 
     def __init__(self, path: Path, **listener: Any) -> None:
@@ -44,7 +44,7 @@ class Cluster:
                 )
             )
 
-    async def __aenter__(self) -> Cluster:
+    async def __aenter__(self) -> ListenerCluster:
         await asyncio.gather(*(node.start() for node in self.nodes.values()))
         return self
 

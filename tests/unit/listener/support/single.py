@@ -26,7 +26,7 @@ from node.storage import NodeIdentity, Store
 QUICK = RaftOptions(heartbeat_s=0.02, election_min_s=0.07, election_max_s=0.1, quorum_check_s=0.1, suspicion_max_s=0.05)
 
 
-class Clock:
+class ListenerClock:
     monotonic = staticmethod(time.monotonic)
 
 
@@ -40,9 +40,9 @@ class SingleNode:
         self.transactions = None
         self.config = ListenerConfig(bind_port=0, **config)
         self.disk = Store(path, NodeIdentity("single", 1))
-        self.multiraft = MultiRaft(1, self.disk, Clock(), random.Random(7), self._send, QUICK)
+        self.multiraft = MultiRaft(1, self.disk, ListenerClock(), random.Random(7), self._send, QUICK)
         self.input = TurnInput()
-        self.turns = RaftLoop(self.multiraft, self.disk, Clock(), self.input, self._fatal)
+        self.turns = RaftLoop(self.multiraft, self.disk, ListenerClock(), self.input, self._fatal)
         self.logs: dict[str, dict[str, PartitionReplica]] = {}
         self.knows_all = True
         self.elsewhere: dict[tuple[str, str], int | None] = {}  # partitions that are said to be led by another node

@@ -13,7 +13,7 @@ OPEN, BEGIN, ATTACH, FLOW, TRANSFER, DISPOSITION, DETACH, END, CLOSE = range(0x1
 ANSWER_WITHIN_S = 90
 
 
-class Speaker:
+class ScriptedSpeaker:
     """`said`: the performatives that came back, as (code, fields), in order."""
 
     def __init__(self, port: int) -> None:
@@ -22,7 +22,7 @@ class Speaker:
         self._rest = b""
         self._sent = 0  # messages; their delivery ids
 
-    async def __aenter__(self) -> Speaker:
+    async def __aenter__(self) -> ScriptedSpeaker:
         self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port)
         self._writer.write(AMQP_HEADER)
         self.write(OPEN, ["speaker", "localhost", uint(1 << 16)])

@@ -31,7 +31,7 @@ from node.listener.transactions.coordinator_link import CONTROL_BYTES, CONTROL_V
 from node.partition.transactions import aborted_ranges
 from node.transactions import transaction
 from node.transactions.manager import TransactionManager
-from tests.unit.listener.support.cluster import Cluster
+from tests.unit.listener.support.cluster import ListenerCluster
 from tests.unit.listener.support.peer import Peer, eventually, message
 from tests.unit.listener.support.reading import start_at
 from tests.unit.listener.support.transacting import Control, send_under, why
@@ -42,8 +42,8 @@ UNKNOWN_ID, INVALID, STOLEN = "amqp:transaction:unknown-id", "amqp:invalid-field
 
 
 @pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    async with Cluster(tmp_path) as three:
+async def cluster(tmp_path: Path) -> AsyncIterator[ListenerCluster]:
+    async with ListenerCluster(tmp_path) as three:
         await three.create("trades", partitions=4)
         yield three
 
@@ -60,7 +60,9 @@ async def refusal(peer: Peer, **terms: Any) -> str:
     return (await peer.refused(link)).condition
 
 
-async def test_a_transaction_whose_time_is_over_is_rolled_back_and_its_commit_is_told_why(cluster: Cluster) -> None:
+async def test_a_transaction_whose_time_is_over_is_rolled_back_and_its_commit_is_told_why(
+    cluster: ListenerCluster,
+) -> None:
     async with Peer(cluster.ports[1]) as peer:
         control = await named(peer, **{protocol.TRANSACTION_TIMEOUT: 1000})
         sender = await peer.sender("trades", "0")
@@ -87,7 +89,7 @@ async def test_a_transaction_whose_time_is_over_is_rolled_back_and_its_commit_is
         assert (await read(cluster, 2, expected=1))["0"] == [b"in time"]
 
 
-async def test_the_holder_before_is_fenced(cluster: Cluster) -> None:
+async def test_the_holder_before_is_fenced(cluster: ListenerCluster) -> None:
     async with Peer(cluster.ports[1]) as zombie, Peer(cluster.ports[2]) as successor, Peer(cluster.ports[1]) as third:
         first = await named(zombie)
         sender = await zombie.sender("trades", "1")
@@ -113,7 +115,7 @@ async def test_the_holder_before_is_fenced(cluster: Cluster) -> None:
 
 
 async def test_who_rolls_back_what_its_successor_has_ended_does_not_go_on(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    cluster: ListenerCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     markers, send_one = asyncio.Event(), MarkerSender._send_one
 
@@ -140,18 +142,18 @@ async def test_who_rolls_back_what_its_successor_has_ended_does_not_go_on(
         assert txn
 
 
-def coordinators(cluster: Cluster) -> list[Any]:
+def coordinators(cluster: ListenerCluster) -> list[Any]:
     return [replica for node in cluster.nodes.values() for replica in node._replicas.coordinators()]
 
 
-async def test_who_is_fenced_on_the_same_node_is_told_at_once(cluster: Cluster) -> None:
+async def test_who_is_fenced_on_the_same_node_is_told_at_once(cluster: ListenerCluster) -> None:
     async with Peer(cluster.ports[1]) as one, Peer(cluster.ports[1]) as other:
         first = await named(one)
         await named(other)
         assert (await one.refused(first.link)).condition == STOLEN
 
 
-async def test_declares_that_cannot_be(cluster: Cluster) -> None:
+async def test_declares_that_cannot_be(cluster: ListenerCluster) -> None:
     async with Peer(cluster.ports[1]) as peer:
         control = await Control.attach(peer)
         distributed = await control.answer(await control.ask(encode_declare(b"global")))
@@ -162,7 +164,7 @@ async def test_declares_that_cannot_be(cluster: Cluster) -> None:
         assert isinstance(await control.answer(await control.ask(encode_declare())), Declared)
 
 
-async def test_a_declare_with_more_values_than_one_can_need_is_not_decoded(cluster: Cluster) -> None:
+async def test_a_declare_with_more_values_than_one_can_need_is_not_decoded(cluster: ListenerCluster) -> None:
     def declare(values: int) -> bytes:
         return encode_message(Message(body=Value(Described(ulong(0x31), [None, *[[]] * values]))))
 
@@ -172,7 +174,7 @@ async def test_a_declare_with_more_values_than_one_can_need_is_not_decoded(clust
         assert why(await control.answer(await control.ask(declare(CONTROL_VALUES)))) == "amqp:decode-error"
 
 
-async def test_what_is_too_long_for_a_declare_is_not_taken(cluster: Cluster) -> None:
+async def test_what_is_too_long_for_a_declare_is_not_taken(cluster: ListenerCluster) -> None:
     async with Peer(cluster.ports[1]) as peer:
         control = await Control.attach(peer)
         assert control.link.remote_max_message_size == CONTROL_BYTES
@@ -180,7 +182,9 @@ async def test_what_is_too_long_for_a_declare_is_not_taken(cluster: Cluster) -> 
         assert (await peer.refused(control.link)).condition == "amqp:link:message-size-exceeded"
 
 
-async def test_declares_that_are_under_way_count_as_open(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_declares_that_are_under_way_count_as_open(
+    cluster: ListenerCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of all control links of a connection, in one flush: each is looked at before any of them is open."""
     monkeypatch.setattr(coordinator_link, "MAX_OPEN", 5)
     async with Peer(cluster.ports[1]) as peer:
@@ -198,7 +202,7 @@ async def test_declares_that_are_under_way_count_as_open(cluster: Cluster, monke
 
 @pytest.mark.parametrize("answered", [True, False], ids=["declared", "being declared"])
 async def test_transactions_of_links_that_are_gone_count_until_they_are_rolled_back(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, answered: bool
+    cluster: ListenerCluster, monkeypatch: pytest.MonkeyPatch, answered: bool
 ) -> None:
     """Attach, declare, detach, again and again: while the first are being rolled back no more can be under way."""
     monkeypatch.setattr(coordinator_link, "MAX_OPEN", 3)
@@ -236,14 +240,16 @@ async def test_transactions_of_links_that_are_gone_count_until_they_are_rolled_b
         assert await control.declare(), "what was rolled back is not counted any more"
 
 
-async def test_a_settled_declare_ends_its_link(cluster: Cluster) -> None:
+async def test_a_settled_declare_ends_its_link(cluster: ListenerCluster) -> None:
     async with Peer(cluster.ports[1]) as peer:
         control = await Control.attach(peer)
         await control.ask(encode_declare(), settled=True)
         assert (await peer.refused(control.link)).condition == INVALID
 
 
-async def test_an_id_has_one_transaction_at_a_time_and_who_names_none_may_have_several(cluster: Cluster) -> None:
+async def test_an_id_has_one_transaction_at_a_time_and_who_names_none_may_have_several(
+    cluster: ListenerCluster,
+) -> None:
     async with Peer(cluster.ports[1]) as peer:
         control = await named(peer)
         first = await control.declare()
@@ -256,7 +262,7 @@ async def test_an_id_has_one_transaction_at_a_time_and_who_names_none_may_have_s
             await anonymous.aborted(txn)
 
 
-async def test_attaches_that_cannot_be(cluster: Cluster) -> None:
+async def test_attaches_that_cannot_be(cluster: ListenerCluster) -> None:
     async with Peer(cluster.ports[1]) as peer:
         for terms in (
             {protocol.TRANSACTION_TIMEOUT: 15 * 60 * 1000 + 1},
@@ -274,7 +280,7 @@ async def test_attaches_that_cannot_be(cluster: Cluster) -> None:
             assert await refusal(peer, **terms) == INVALID, terms
 
 
-async def test_without_a_rejected_outcome_the_link_ends_instead(cluster: Cluster) -> None:
+async def test_without_a_rejected_outcome_the_link_ends_instead(cluster: ListenerCluster) -> None:
     async with Peer(cluster.ports[1]) as peer:
         link = peer.engine.open_sender(Coordinator(), source=Source(outcomes=("amqp:accepted:list",)))
         await peer._opened(link)
@@ -284,7 +290,7 @@ async def test_without_a_rejected_outcome_the_link_ends_instead(cluster: Cluster
         assert (await peer.refused(link)).condition == UNKNOWN_ID
 
 
-async def test_a_client_that_goes_leaves_nothing_open(cluster: Cluster) -> None:
+async def test_a_client_that_goes_leaves_nothing_open(cluster: ListenerCluster) -> None:
     for closes in (True, False):
         async with Peer(cluster.ports[2]) as peer:
             control = await Control.attach(peer)
@@ -301,7 +307,7 @@ async def test_a_client_that_goes_leaves_nothing_open(cluster: Cluster) -> None:
     await read(cluster, 1, expected=0)
 
 
-def open_anywhere(cluster: Cluster) -> int:
+def open_anywhere(cluster: ListenerCluster) -> int:
     return sum(
         len(replica._machine.transactions.open())
         for node in cluster.nodes.values()
@@ -309,7 +315,7 @@ def open_anywhere(cluster: Cluster) -> int:
     )
 
 
-async def test_settled_messages_count_and_one_that_cannot_be_stored_rolls_back(cluster: Cluster) -> None:
+async def test_settled_messages_count_and_one_that_cannot_be_stored_rolls_back(cluster: ListenerCluster) -> None:
     async with Peer(cluster.ports[3]) as peer:
         control = await Control.attach(peer)
         sender = await peer.sender("trades", "3")
@@ -323,7 +329,7 @@ async def test_settled_messages_count_and_one_that_cannot_be_stored_rolls_back(c
         await read(cluster, 1, expected=1)
 
 
-async def test_a_message_that_is_rejected_rolls_its_transaction_back(cluster: Cluster) -> None:
+async def test_a_message_that_is_rejected_rolls_its_transaction_back(cluster: ListenerCluster) -> None:
     async with Peer(cluster.ports[3]) as peer:
         control = await Control.attach(peer)
         sender = await peer.sender("trades", "3")
@@ -338,7 +344,7 @@ async def test_a_message_that_is_rejected_rolls_its_transaction_back(cluster: Cl
 
 
 @pytest.mark.parametrize("settled", [False, True])
-async def test_a_message_that_is_too_large_rolls_its_transaction_back(cluster: Cluster, settled: bool) -> None:
+async def test_a_message_that_is_too_large_rolls_its_transaction_back(cluster: ListenerCluster, settled: bool) -> None:
     """It comes in many frames, and ends its link; the commit behind it does not count what came before it."""
     async with Peer(cluster.ports[1]) as peer:
         control = await Control.attach(peer)
@@ -356,7 +362,7 @@ async def test_a_message_that_is_too_large_rolls_its_transaction_back(cluster: C
 
 
 async def test_where_too_much_was_rolled_back_a_transaction_is_told_so_and_leaves_nothing_open(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    cluster: ListenerCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with Peer(cluster.ports[1]) as peer:
         control = await Control.attach(peer)
@@ -376,7 +382,7 @@ async def test_where_too_much_was_rolled_back_a_transaction_is_told_so_and_leave
         assert (await read(cluster, 2, expected=1))["2"] == [b"room"]
 
 
-async def test_many_declares_and_discharges_at_once_are_each_answered(cluster: Cluster) -> None:
+async def test_many_declares_and_discharges_at_once_are_each_answered(cluster: ListenerCluster) -> None:
     async with Peer(cluster.ports[1]) as peer:
         control = await Control.attach(peer)
         transactions = await asyncio.gather(*(control.declare() for _ in range(5)))

@@ -14,7 +14,7 @@ from holdfast.records.codec import Codec
 from node.partition import appender
 from node.partition.commands import Append, decode
 from tests.batches import carried, of_bodies, with_head
-from tests.unit.listener.support.cluster import Cluster
+from tests.unit.listener.support.cluster import ListenerCluster
 from tests.unit.listener.support.peer import Peer
 from tests.unit.listener.support.transacting import Control, send_under, why
 from tests.unit.listener.transactions.test_ends import ROLLBACK, bodies
@@ -25,8 +25,8 @@ LARGE = of_bodies([bytes(1 << 20)] * 4, Codec.ZSTD)
 
 
 @pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    async with Cluster(tmp_path) as three:
+async def cluster(tmp_path: Path) -> AsyncIterator[ListenerCluster]:
+    async with ListenerCluster(tmp_path) as three:
         await three.create("totals")
         yield three
 
@@ -41,7 +41,7 @@ async def batching(peer: Peer) -> SenderLink:
 
 
 @pytest.mark.parametrize("at_leader", [True, False])
-async def test_numbers_are_filled_in_in_front_of_the_bytes_that_came(cluster: Cluster, at_leader: bool) -> None:
+async def test_numbers_are_filled_in_in_front_of_the_bytes_that_came(cluster: ListenerCluster, at_leader: bool) -> None:
     leader = cluster.leader("totals")
     sent = [of_bodies([b"a", b"b"]), of_bodies([bytes(1000)] * 3, Codec.ZSTD), of_bodies([b"c"])]
     async with Peer(cluster.ports[leader if at_leader else cluster.other_than(leader)]) as peer:
@@ -66,7 +66,7 @@ async def test_numbers_are_filled_in_in_front_of_the_bytes_that_came(cluster: Cl
 
 @pytest.mark.parametrize("settled", [False, True])
 async def test_a_commit_takes_in_the_batches_that_came_before_it(
-    cluster: Cluster, settled: bool, monkeypatch: pytest.MonkeyPatch
+    cluster: ListenerCluster, settled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Though the leader looks at one of them in a turn."""
     monkeypatch.setattr(appender, "CONTENTS_A_TURN", 1)
@@ -82,7 +82,7 @@ async def test_a_commit_takes_in_the_batches_that_came_before_it(
 
 
 async def test_what_is_looked_at_after_a_rollback_is_no_part_of_the_next_transaction(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    cluster: ListenerCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(appender, "CONTENTS_A_TURN", 1)
     async with Peer(cluster.ports[1]) as peer:
@@ -101,7 +101,7 @@ async def test_what_is_looked_at_after_a_rollback_is_no_part_of_the_next_transac
         assert b"never" not in seen
 
 
-async def test_a_batch_that_names_a_transaction_itself_makes_its_own_roll_back(cluster: Cluster) -> None:
+async def test_a_batch_that_names_a_transaction_itself_makes_its_own_roll_back(cluster: ListenerCluster) -> None:
     async with Peer(cluster.ports[1]) as peer:
         control = await Control.attach(peer)
         link = await batching(peer)

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.amqp import Accepted, Transactional
 from holdfast.amqp.transactions import encode_discharge
-from tests.unit.listener.support.cluster import Cluster
+from tests.unit.listener.support.cluster import ListenerCluster
 from tests.unit.listener.support.peer import Peer, message
 from tests.unit.listener.support.transacting import Control, send_under, why
 from tests.unit.listener.transactions.test_ends import ROLLBACK, bodies
@@ -18,13 +18,15 @@ MORE_THAN_ANY_DISK_HAS = 1 << 62
 
 
 @pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    async with Cluster(tmp_path) as three:
+async def cluster(tmp_path: Path) -> AsyncIterator[ListenerCluster]:
+    async with ListenerCluster(tmp_path) as three:
         await three.create("totals")
         yield three
 
 
-async def test_a_message_that_is_refused_behind_a_gateway_rolls_back_the_commit_behind_it(cluster: Cluster) -> None:
+async def test_a_message_that_is_refused_behind_a_gateway_rolls_back_the_commit_behind_it(
+    cluster: ListenerCluster,
+) -> None:
     leader = cluster.leader("totals")
     async with Peer(cluster.ports[cluster.other_than(leader)]) as peer:
         control = await Control.attach(peer)

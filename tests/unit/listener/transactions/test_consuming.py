@@ -12,7 +12,7 @@ from holdfast.amqp import Accepted, Modified, Released, Transfers, decode_messag
 from holdfast.amqp.transactions import encode_discharge
 from node.listener.transactions import client_transaction
 from node.partition.consumer_groups.queries import GroupList, GroupRow, ListGroups
-from tests.unit.listener.support.cluster import Cluster
+from tests.unit.listener.support.cluster import ListenerCluster
 from tests.unit.listener.support.consuming import attached, terms
 from tests.unit.listener.support.peer import Peer
 from tests.unit.listener.support.reading import fill, place, start_at
@@ -22,8 +22,8 @@ ROLLBACK = "amqp:transaction:rollback"
 
 
 @pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    async with Cluster(tmp_path) as three:
+async def cluster(tmp_path: Path) -> AsyncIterator[ListenerCluster]:
+    async with ListenerCluster(tmp_path) as three:
         await three.create("trades")
         await three.create("totals", partitions=2)
         async with Peer(three.ports[1]) as peer:
@@ -41,14 +41,14 @@ def deliveries(peer: Peer, link: Any) -> list[Any]:
     ]
 
 
-async def group_row(cluster: Cluster, group: str = "g") -> GroupRow:
+async def group_row(cluster: ListenerCluster, group: str = "g") -> GroupRow:
     leader = await cluster.settled_leader("trades")
     answer = await cluster.broker(leader).handle("trades", "0").ask(ListGroups(group))
     assert isinstance(answer, GroupList)
     return answer.groups[0]
 
 
-async def position(cluster: Cluster, group: str = "g") -> int:
+async def position(cluster: ListenerCluster, group: str = "g") -> int:
     return (await group_row(cluster, group)).position
 
 
@@ -57,7 +57,7 @@ async def took(peer: Peer, link: Any, count: int) -> list[Any]:
     return deliveries(peer, link)
 
 
-async def test_the_position_of_a_group_moves_with_the_commit_and_not_before(cluster: Cluster) -> None:
+async def test_the_position_of_a_group_moves_with_the_commit_and_not_before(cluster: ListenerCluster) -> None:
     for node in cluster.nodes:
         async with Peer(cluster.ports[node]) as peer:
             control = await Control.attach(peer)
@@ -73,7 +73,9 @@ async def test_the_position_of_a_group_moves_with_the_commit_and_not_before(clus
             assert await position(cluster, f"g{node}") == 3
 
 
-async def test_after_a_rollback_what_was_accepted_comes_again_in_order_before_anything_new(cluster: Cluster) -> None:
+async def test_after_a_rollback_what_was_accepted_comes_again_in_order_before_anything_new(
+    cluster: ListenerCluster,
+) -> None:
     for node in cluster.nodes:
         async with Peer(cluster.ports[node]) as peer:
             control = await Control.attach(peer)
@@ -92,7 +94,9 @@ async def test_after_a_rollback_what_was_accepted_comes_again_in_order_before_an
             assert await position(cluster, f"g{node}") == 5
 
 
-async def test_of_transactions_that_end_at_once_each_moves_the_position_as_far_as_it_may(cluster: Cluster) -> None:
+async def test_of_transactions_that_end_at_once_each_moves_the_position_as_far_as_it_may(
+    cluster: ListenerCluster,
+) -> None:
     """What they have received on one link interleaves."""
     for first in (0, 1):
         async with Peer(cluster.ports[1]) as peer:
@@ -113,7 +117,9 @@ async def test_of_transactions_that_end_at_once_each_moves_the_position_as_far_a
 
 
 @pytest.mark.parametrize("state", [Released(), Modified(delivery_failed=True)])
-async def test_what_is_given_back_comes_again_where_transactions_are_declared(cluster: Cluster, state: Any) -> None:
+async def test_what_is_given_back_comes_again_where_transactions_are_declared(
+    cluster: ListenerCluster, state: Any
+) -> None:
     async with Peer(cluster.ports[1]) as peer:
         await Control.attach(peer)
         link = await peer.receiver(start_at("trades", "@earliest"), "0", credit=5)
@@ -127,7 +133,7 @@ async def test_what_is_given_back_comes_again_where_transactions_are_declared(cl
         assert offsets(peer, link) == [0, 1, 2, 3, 4, 1, 3, 5, 6]
 
 
-async def test_without_a_transaction_on_the_connection_an_event_is_handed_out_once(cluster: Cluster) -> None:
+async def test_without_a_transaction_on_the_connection_an_event_is_handed_out_once(cluster: ListenerCluster) -> None:
     async with Peer(cluster.ports[1]) as peer:
         link = await peer.receiver(start_at("trades", "@earliest"), "0", credit=3)
         got = await took(peer, link, 3)
@@ -137,7 +143,7 @@ async def test_without_a_transaction_on_the_connection_an_event_is_handed_out_on
         assert offsets(peer, link) == [0, 1, 2, 3, 4]
 
 
-async def test_a_consumer_that_was_taken_over_cannot_commit_what_it_received(cluster: Cluster) -> None:
+async def test_a_consumer_that_was_taken_over_cannot_commit_what_it_received(cluster: ListenerCluster) -> None:
     async with Peer(cluster.ports[1]) as zombie, Peer(cluster.ports[2], container="next") as successor:
         control = await Control.attach(zombie)
         link = await attached(zombie, terms(epoch=1), credit=4)
@@ -157,7 +163,7 @@ async def test_a_consumer_that_was_taken_over_cannot_commit_what_it_received(clu
         assert successor.received.get(reader, []) == []
 
 
-async def test_bodies_come_again_unchanged(cluster: Cluster) -> None:
+async def test_bodies_come_again_unchanged(cluster: ListenerCluster) -> None:
     async with Peer(cluster.ports[3]) as peer:
         control = await Control.attach(peer)
         link = await peer.receiver(start_at("trades", "@earliest"), "0", credit=2)
@@ -171,7 +177,9 @@ async def test_bodies_come_again_unchanged(cluster: Cluster) -> None:
         assert again == [first, second]
 
 
-async def test_what_a_transaction_remembers_is_bounded(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_a_transaction_remembers_is_bounded(
+    cluster: ListenerCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(client_transaction, "MAX_RECEIVED", 3)
     async with Peer(cluster.ports[1]) as peer:
         control = await Control.attach(peer)

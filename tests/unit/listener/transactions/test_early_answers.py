@@ -14,7 +14,7 @@ from holdfast.amqp import Accepted, Coordinator
 from holdfast.amqp.transactions import encode_declare
 from node.coordinator import replica
 from node.coordinator.markers import MarkerSender
-from tests.unit.listener.support.cluster import Cluster
+from tests.unit.listener.support.cluster import ListenerCluster
 from tests.unit.listener.support.peer import Peer
 from tests.unit.listener.support.transacting import Control, send_under
 from tests.unit.listener.transactions.test_bad_input import refusal
@@ -22,8 +22,8 @@ from tests.unit.listener.transactions.test_ends import bodies
 
 
 @pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    async with Cluster(tmp_path) as three:
+async def cluster(tmp_path: Path) -> AsyncIterator[ListenerCluster]:
+    async with ListenerCluster(tmp_path) as three:
         await three.create("totals")
         yield three
 
@@ -53,7 +53,7 @@ class Held:
 
 @pytest.mark.parametrize("name", [None, "early"])
 async def test_a_commit_is_answered_before_its_markers_and_the_next_transaction_of_the_id_behind_them(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, name: str | None
+    cluster: ListenerCluster, monkeypatch: pytest.MonkeyPatch, name: str | None
 ) -> None:
     markers = Held(monkeypatch)
     named = {} if name is None else {protocol.TRANSACTIONAL_ID: name}
@@ -82,6 +82,6 @@ async def test_a_commit_is_answered_before_its_markers_and_the_next_transaction_
             assert await bodies(peer, "totals", "0") == [b"first", b"third"]
 
 
-async def test_an_answer_that_nobody_gives_cannot_be_asked_for(cluster: Cluster) -> None:
+async def test_an_answer_that_nobody_gives_cannot_be_asked_for(cluster: ListenerCluster) -> None:
     async with Peer(cluster.ports[1]) as peer:
         assert await refusal(peer, **{protocol.DISCHARGE_ANSWER: "soon"}) == "amqp:invalid-field"

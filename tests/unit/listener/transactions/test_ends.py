@@ -24,7 +24,7 @@ from node.transactions import transaction as transaction_module
 from node.transactions.errors import TransactionFailed
 from node.transactions.producer import TransactionalProducer
 from node.transactions.transaction import HeldTransaction
-from tests.unit.listener.support.cluster import Cluster
+from tests.unit.listener.support.cluster import ListenerCluster
 from tests.unit.listener.support.consuming import attached, terms
 from tests.unit.listener.support.peer import Peer, eventually, message
 from tests.unit.listener.support.reading import fill, start_at
@@ -36,8 +36,8 @@ UNKNOWN_ID, ROLLBACK = "amqp:transaction:unknown-id", "amqp:transaction:rollback
 
 
 @pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    async with Cluster(tmp_path) as three:
+async def cluster(tmp_path: Path) -> AsyncIterator[ListenerCluster]:
+    async with ListenerCluster(tmp_path) as three:
         await three.create("trades")
         await three.create("totals", partitions=2)
         async with Peer(three.ports[1]) as peer:
@@ -45,7 +45,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
         yield three
 
 
-def lent(cluster: Cluster, node: int) -> list[str]:
+def lent(cluster: ListenerCluster, node: int) -> list[str]:
     """Ids that the node may lend."""
     return [one.name for ids in cluster.broker(node).transactions._free.values() for one in ids]
 
@@ -59,12 +59,12 @@ async def bodies(peer: Peer, log: str, partition: str, *, after: str = "@earlies
     return [bytes(decode_message(payload).body) for payload in peer.received.get(link, [])]
 
 
-async def all_given_back(cluster: Cluster, node: int) -> None:
+async def all_given_back(cluster: ListenerCluster, node: int) -> None:
     manager = cluster.broker(node).transactions
     await eventually(lambda: not manager._ending and not cluster.nodes[node]._listeners[0]._errands)
 
 
-async def test_a_discharge_that_comes_twice_at_once_decides_once(cluster: Cluster) -> None:
+async def test_a_discharge_that_comes_twice_at_once_decides_once(cluster: ListenerCluster) -> None:
     async with Peer(cluster.ports[1]) as peer:
         control = await Control.attach(peer)
         link = await attached(peer, terms(), credit=3)
@@ -87,7 +87,7 @@ async def test_a_discharge_that_comes_twice_at_once_decides_once(cluster: Cluste
 
 
 async def test_a_connection_that_dies_while_its_commit_waits_for_messages_gives_its_id_back_once(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    cluster: ListenerCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begins, begin = asyncio.Event(), HeldTransaction._begin
 
@@ -120,7 +120,9 @@ async def test_a_connection_that_dies_while_its_commit_waits_for_messages_gives_
         assert await bodies(peer, "totals", "0") == [b"counts"]
 
 
-async def test_a_log_that_is_deleted_under_what_was_accepted_rolls_the_transaction_back(cluster: Cluster) -> None:
+async def test_a_log_that_is_deleted_under_what_was_accepted_rolls_the_transaction_back(
+    cluster: ListenerCluster,
+) -> None:
     async with Peer(cluster.ports[1]) as peer:
         control = await Control.attach(peer)
         link = await attached(peer, terms(), credit=3)
@@ -146,7 +148,7 @@ def accept_and_settle_later(deliveries: list[Any], txn_id: bytes) -> None:
         dispositions.lib.pn_delivery_update(delivery, TRANSACTIONAL_CODE)
 
 
-def is_ending(cluster: Cluster, node: int) -> bool:
+def is_ending(cluster: ListenerCluster, node: int) -> bool:
     connections = cluster.nodes[node]._listeners[0]._connections
     return any(not one.is_open for connection in connections for one in connection.transactions.values())
 
@@ -155,7 +157,7 @@ def is_ending(cluster: Cluster, node: int) -> bool:
     "waits", [(CoordinatorLink, "_discharge"), (TransactionalProducer, "end")], ids=["is carried out", "is decided"]
 )
 async def test_what_the_peer_says_until_the_end_changes_nothing_but_that_it_is_done(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, waits: tuple[type, str]
+    cluster: ListenerCluster, monkeypatch: pytest.MonkeyPatch, waits: tuple[type, str]
 ) -> None:
     ends, work = asyncio.Event(), getattr(*waits)
 
@@ -189,7 +191,7 @@ async def test_what_the_peer_says_until_the_end_changes_nothing_but_that_it_is_d
         assert await position(cluster) == 3
 
 
-async def test_after_a_rollback_the_peer_says_what_becomes_of_what_it_has_not_settled(cluster: Cluster) -> None:
+async def test_after_a_rollback_the_peer_says_what_becomes_of_what_it_has_not_settled(cluster: ListenerCluster) -> None:
     async with Peer(cluster.ports[1]) as peer:
         control = await Control.attach(peer)
         link = await attached(peer, terms(), credit=3)
@@ -208,7 +210,7 @@ async def test_after_a_rollback_the_peer_says_what_becomes_of_what_it_has_not_se
 
 
 async def test_who_was_told_early_goes_on_though_the_entry_that_says_so_was_lost(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    cluster: ListenerCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tell, lost = CoordinatorReplica._tell, []
 
@@ -231,7 +233,7 @@ async def test_who_was_told_early_goes_on_though_the_entry_that_says_so_was_lost
 
 
 async def test_the_entry_of_completion_goes_with_the_next_command_and_is_not_waited_for(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    cluster: ListenerCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     proposed: list[str] = []
     entry = replica_module._entry
@@ -255,7 +257,7 @@ async def test_the_entry_of_completion_goes_with_the_next_command_and_is_not_wai
 
 
 async def test_who_takes_over_while_a_commit_is_decided_waits_and_goes_on_behind_it(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    cluster: ListenerCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ends, end = asyncio.Event(), TransactionalProducer.end
 
@@ -283,7 +285,9 @@ async def test_who_takes_over_while_a_commit_is_decided_waits_and_goes_on_behind
         assert await position(cluster) == 4
 
 
-async def test_a_rollback_waits_for_what_is_about_to_begin(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_rollback_waits_for_what_is_about_to_begin(
+    cluster: ListenerCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     adds, add = asyncio.Event(), HeldTransaction._add_all
 
     async def delayed(self: HeldTransaction, groups: list[int]) -> Any:
@@ -306,7 +310,7 @@ async def test_a_rollback_waits_for_what_is_about_to_begin(cluster: Cluster, mon
         await eventually(lambda: not open_anywhere(cluster))
 
 
-async def test_a_message_that_a_partition_refused_keeps_its_transaction_from_counting(cluster: Cluster) -> None:
+async def test_a_message_that_a_partition_refused_keeps_its_transaction_from_counting(cluster: ListenerCluster) -> None:
     leader = await cluster.settled_leader("totals", "0")
     group = cluster.broker(leader).raft_group("totals", "0")
     replica = cluster.nodes[leader]._replicas.replica(group)
@@ -324,7 +328,7 @@ async def test_a_message_that_a_partition_refused_keeps_its_transaction_from_cou
 
 
 async def test_when_nobody_knows_how_it_ended_nothing_is_handed_out_again(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    cluster: ListenerCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was committed, in fact: the group stands behind what was consumed."""
     end = TransactionalProducer.end

@@ -15,7 +15,7 @@ from node.coordinator.commands import Expire
 from node.coordinator.replica import CoordinatorReplica
 from node.replica_manager import NodeSightings
 from node.transactions import transaction
-from tests.unit.listener.support.cluster import Cluster
+from tests.unit.listener.support.cluster import ListenerCluster
 from tests.unit.listener.support.peer import Peer, eventually
 from tests.unit.listener.support.transacting import Control, send_under, why
 from tests.unit.listener.transactions.test_bad_input import ROLLBACK, coordinators, named, open_anywhere
@@ -25,8 +25,8 @@ TIMEOUT = {protocol.TRANSACTION_TIMEOUT: 900_000}
 
 
 @pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    async with Cluster(tmp_path) as three:
+async def cluster(tmp_path: Path) -> AsyncIterator[ListenerCluster]:
+    async with ListenerCluster(tmp_path) as three:
         await three.create("totals", partitions=3)
         yield three
 
@@ -47,7 +47,7 @@ async def unnamed(peer: Peer) -> Control:
 @pytest.mark.parametrize("noted", [True, False])
 @pytest.mark.parametrize("name", ["worker", None])
 async def test_its_late_commit_is_refused_and_the_next_transaction_is_as_any(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, noted: bool, name: str | None
+    cluster: ListenerCluster, monkeypatch: pytest.MonkeyPatch, noted: bool, name: str | None
 ) -> None:
     monkeypatch.setattr(transaction, "NOTE_AFTER_S", 0.01 if noted else 3600.0)
     async with Peer(cluster.ports[1]) as peer:
@@ -67,7 +67,9 @@ async def test_its_late_commit_is_refused_and_the_next_transaction_is_as_any(
         assert await bodies(peer, "totals", "0") == [b"kept"]
 
 
-async def test_thousands_of_transactions_end_some_at_a_time(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_thousands_of_transactions_end_some_at_a_time(
+    cluster: ListenerCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(transaction, "NOTE_AFTER_S", 0.01)
     monkeypatch.setattr(expiry, "AT_ONCE", 3)
     propose, under_way, most = CoordinatorReplica.propose, dict[int, int](), list[int]()
@@ -97,7 +99,7 @@ async def test_thousands_of_transactions_end_some_at_a_time(cluster: Cluster, mo
 
 
 async def test_who_rolls_back_is_not_missed_again_for_a_try_that_was_late(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    cluster: ListenerCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The id was registered last by a try of the same attach at a node that is gone since."""
     monkeypatch.setattr(transaction, "NOTE_AFTER_S", 0.01)

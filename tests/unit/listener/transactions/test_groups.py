@@ -14,7 +14,7 @@ from holdfast.amqp.errors import LINK_STOLEN, NOT_ALLOWED, TRANSACTION_ROLLBACK,
 from holdfast.amqp.transactions import encode_declare
 from node.admin.errors import AdminRequestFailed
 from node.coordinator.groups import leases
-from tests.unit.listener.support.cluster import Cluster
+from tests.unit.listener.support.cluster import ListenerCluster
 from tests.unit.listener.support.peer import Peer, eventually
 from tests.unit.listener.support.reading import start_at
 from tests.unit.listener.support.transacting import Control, accept_under, send_under, why
@@ -23,8 +23,8 @@ WRITER = "orders"
 
 
 @pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    async with Cluster(tmp_path) as three:
+async def cluster(tmp_path: Path) -> AsyncIterator[ListenerCluster]:
+    async with ListenerCluster(tmp_path) as three:
         await three.create("trades", partitions=2)
         yield three
 
@@ -38,12 +38,12 @@ def terms(part: str = "0", batch: int = 0, run: str = "r", **more: Any) -> dict[
     } | more
 
 
-async def ask(cluster: Cluster, operation: str, node: int = 2, **args: Any) -> dict[str, Any]:
+async def ask(cluster: ListenerCluster, operation: str, node: int = 2, **args: Any) -> dict[str, Any]:
     answer: dict[str, Any] = await cluster.broker(node).admin(f"transaction-group.{operation}", {"name": WRITER} | args)
     return answer
 
 
-async def opened(cluster: Cluster, batch: int = 0, run: str = "r") -> None:
+async def opened(cluster: ListenerCluster, batch: int = 0, run: str = "r") -> None:
     assert not (await ask(cluster, "open", batch=batch, run=run))["already_done"]
 
 
@@ -58,11 +58,11 @@ async def refused(peer: Peer, properties: dict[str, Any]) -> Any:
     return await peer.refused(peer.engine.open_sender(Coordinator(), properties=properties))
 
 
-async def states(cluster: Cluster) -> list[str]:
+async def states(cluster: ListenerCluster) -> list[str]:
     return [one["state"] for one in (await ask(cluster, "describe", node=3))["group_members"]]
 
 
-async def read(cluster: Cluster, partition: str = "0") -> list[bytes]:
+async def read(cluster: ListenerCluster, partition: str = "0") -> list[bytes]:
     async with Peer(cluster.ports[1]) as peer:
         link = await peer.receiver(start_at("trades", "@earliest"), partition)
         link.drain(1000)
@@ -71,7 +71,9 @@ async def read(cluster: Cluster, partition: str = "0") -> list[bytes]:
         return [bytes(decode_message(payload).body) for payload in peer.received.get(link, [])]  # type: ignore[arg-type]
 
 
-async def test_a_discharge_prepares_and_the_end_of_the_connection_changes_nothing_then(cluster: Cluster) -> None:
+async def test_a_discharge_prepares_and_the_end_of_the_connection_changes_nothing_then(
+    cluster: ListenerCluster,
+) -> None:
     await opened(cluster)
     async with Peer(cluster.ports[1]) as peer:
         control, name = await member(peer)
@@ -94,7 +96,7 @@ async def test_a_discharge_prepares_and_the_end_of_the_connection_changes_nothin
 
 
 @pytest.mark.parametrize("how", ["discharge", "connection", "never declared"])
-async def test_who_fails_or_leaves_before_that_is_rolled_back(cluster: Cluster, how: str) -> None:
+async def test_who_fails_or_leaves_before_that_is_rolled_back(cluster: ListenerCluster, how: str) -> None:
     await opened(cluster)
     async with Peer(cluster.ports[1]) as peer:
         control, name = await member(peer)
@@ -113,7 +115,7 @@ async def test_who_fails_or_leaves_before_that_is_rolled_back(cluster: Cluster, 
     assert await read(cluster) == []
 
 
-async def test_one_transaction_at_a_time(cluster: Cluster) -> None:
+async def test_one_transaction_at_a_time(cluster: ListenerCluster) -> None:
     await opened(cluster)
     async with Peer(cluster.ports[1]) as peer:
         control, _ = await member(peer)
@@ -122,7 +124,7 @@ async def test_one_transaction_at_a_time(cluster: Cluster) -> None:
         await control.committed(txn)
 
 
-async def test_a_newer_run_ends_what_is_open_and_its_zombie_writes_nothing(cluster: Cluster) -> None:
+async def test_a_newer_run_ends_what_is_open_and_its_zombie_writes_nothing(cluster: ListenerCluster) -> None:
     await opened(cluster)
     async with Peer(cluster.ports[1]) as peer:
         control, name = await member(peer)
@@ -143,7 +145,7 @@ async def test_a_newer_run_ends_what_is_open_and_its_zombie_writes_nothing(clust
     assert await read(cluster) == []
 
 
-async def test_a_peer_that_says_nothing_loses_its_lease_and_is_told(cluster: Cluster) -> None:
+async def test_a_peer_that_says_nothing_loses_its_lease_and_is_told(cluster: ListenerCluster) -> None:
     """Its connection stays: this node's idle time-out is much longer."""
     await opened(cluster)
     async with Peer(cluster.ports[1]) as silent, Peer(cluster.ports[1]) as lively:
@@ -162,7 +164,7 @@ async def test_a_peer_that_says_nothing_loses_its_lease_and_is_told(cluster: Clu
 
 
 async def test_a_lease_is_renewed_by_whoever_leads_the_coordinator_next(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    cluster: ListenerCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A new leader knows of no renewal."""
     cleared: list[object] = []
@@ -214,14 +216,14 @@ async def test_a_lease_is_renewed_by_whoever_leads_the_coordinator_next(
         {protocol.TRANSACTIONAL_ID: "t"},
     ],
 )
-async def test_terms_that_cannot_be(cluster: Cluster, wrong: dict[str, Any]) -> None:
+async def test_terms_that_cannot_be(cluster: ListenerCluster, wrong: dict[str, Any]) -> None:
     await opened(cluster)
     async with Peer(cluster.ports[1]) as peer:
         error = await refused(peer, terms() | wrong)
         assert error.condition in ("amqp:invalid-field", TRANSACTION_ROLLBACK), error
 
 
-async def test_a_join_without_an_open_batch(cluster: Cluster) -> None:
+async def test_a_join_without_an_open_batch(cluster: ListenerCluster) -> None:
     async with Peer(cluster.ports[1]) as peer:
         error = await refused(peer, terms())
         assert "open a batch" in error.description
@@ -239,13 +241,13 @@ async def test_a_join_without_an_open_batch(cluster: Cluster) -> None:
         ("abort", {"batch": -2, "run": "r"}),
     ],
 )
-async def test_requests_that_cannot_be(cluster: Cluster, operation: str, args: dict[str, Any]) -> None:
+async def test_requests_that_cannot_be(cluster: ListenerCluster, operation: str, args: dict[str, Any]) -> None:
     with pytest.raises(AdminRequestFailed) as problem:
         await ask(cluster, operation, **args)
     assert problem.value.code == "invalid-argument"
 
 
-async def test_deliveries_are_not_taken_along(cluster: Cluster) -> None:
+async def test_deliveries_are_not_taken_along(cluster: ListenerCluster) -> None:
     await opened(cluster)
     async with Peer(cluster.ports[1]) as peer:
         plain = await peer.sender("trades", "1")

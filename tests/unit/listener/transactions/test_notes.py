@@ -16,7 +16,7 @@ from node.coordinator.queries import DecideTransaction, NoteAndEnd
 from node.coordinator.replica import CoordinatorReplica
 from node.partition.api import Failed
 from node.transactions import transaction
-from tests.unit.listener.support.cluster import Cluster
+from tests.unit.listener.support.cluster import ListenerCluster
 from tests.unit.listener.support.consuming import attached, terms
 from tests.unit.listener.support.peer import Peer, eventually
 from tests.unit.listener.support.reading import fill
@@ -29,8 +29,8 @@ ABOUT_PARTITIONS = (AddPartitions, EndTransaction, DecideTransaction, NoteAndEnd
 
 
 @pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    async with Cluster(tmp_path) as three:
+async def cluster(tmp_path: Path) -> AsyncIterator[ListenerCluster]:
+    async with ListenerCluster(tmp_path) as three:
         await three.create("totals", partitions=3)
         yield three
 
@@ -64,7 +64,7 @@ async def write(peer: Peer, control: Control, *partitions: str) -> bytes:
 
 @pytest.mark.parametrize("commit", [True, False])
 async def test_the_coordinator_is_told_with_the_end_and_asked_once(
-    cluster: Cluster, asked: list[Any], commit: bool, monkeypatch: pytest.MonkeyPatch
+    cluster: ListenerCluster, asked: list[Any], commit: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transaction, "NOTE_AFTER_S", 3600.0)
     async with Peer(cluster.ports[1]) as peer:
@@ -81,7 +81,7 @@ async def test_the_coordinator_is_told_with_the_end_and_asked_once(
 
 
 async def test_one_that_lasts_is_noted_and_its_successor_ends_it(
-    cluster: Cluster, asked: list[Any], monkeypatch: pytest.MonkeyPatch
+    cluster: ListenerCluster, asked: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transaction, "NOTE_AFTER_S", 0.01)
     async with Peer(cluster.ports[1]) as zombie, Peer(cluster.ports[2]) as successor:
@@ -96,7 +96,7 @@ async def test_one_that_lasts_is_noted_and_its_successor_ends_it(
         assert isinstance(await control.commit(txn), Rejected)
 
 
-async def test_a_quarter_of_its_time_is_the_longest_that_one_is_not_noted(cluster: Cluster) -> None:
+async def test_a_quarter_of_its_time_is_the_longest_that_one_is_not_noted(cluster: ListenerCluster) -> None:
     """And so its time runs out at its coordinator."""
     async with Peer(cluster.ports[1]) as peer:
         await write(peer, await named(peer, **{protocol.TRANSACTION_TIMEOUT: 400}), "0")
@@ -104,13 +104,13 @@ async def test_a_quarter_of_its_time_is_the_longest_that_one_is_not_noted(cluste
         assert {one.last.how for one in known(cluster) if one.last is not None} == {"timeout"}
 
 
-def known(cluster: Cluster) -> list[Any]:
+def known(cluster: ListenerCluster) -> list[Any]:
     return [one for replica in coordinators(cluster) for one in replica._machine]
 
 
 @pytest.mark.parametrize("early", [False, True])
 async def test_who_does_not_know_the_question_is_asked_in_two_steps(
-    cluster: Cluster, asked: list[Any], monkeypatch: pytest.MonkeyPatch, early: bool
+    cluster: ListenerCluster, asked: list[Any], monkeypatch: pytest.MonkeyPatch, early: bool
 ) -> None:
     answer = CoordinatorReplica._answer
 
@@ -133,7 +133,9 @@ async def test_who_does_not_know_the_question_is_asked_in_two_steps(
         assert await bodies(peer, "totals", "1") == [b"of 1"] * 2
 
 
-async def test_no_position_is_staged_before_its_transaction_is_noted(cluster: Cluster, asked: list[Any]) -> None:
+async def test_no_position_is_staged_before_its_transaction_is_noted(
+    cluster: ListenerCluster, asked: list[Any]
+) -> None:
     await cluster.create("trades")
     async with Peer(cluster.ports[1]) as peer:
         await fill(peer, 5)
@@ -148,7 +150,7 @@ async def test_no_position_is_staged_before_its_transaction_is_noted(cluster: Cl
         assert await position(cluster) == 3
 
 
-async def test_what_cannot_be_noted_is_not_ended(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_cannot_be_noted_is_not_ended(cluster: ListenerCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     async with Peer(cluster.ports[1]) as peer:
         control = await named(peer)
         await control.committed(await write(peer, control, "0"))
@@ -164,7 +166,7 @@ async def test_what_cannot_be_noted_is_not_ended(cluster: Cluster, monkeypatch: 
 
 
 async def test_the_note_of_the_next_transaction_waits_until_the_last_one_is_complete(
-    cluster: Cluster, asked: list[Any], monkeypatch: pytest.MonkeyPatch
+    cluster: ListenerCluster, asked: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its holder was told early that it is, and the entry that says so cannot be proposed for a while."""
     monkeypatch.setattr(transaction, "NOTE_AFTER_S", 0.01)

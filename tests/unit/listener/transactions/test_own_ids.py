@@ -14,13 +14,13 @@ from node.transactions import manager as managing
 from node.transactions.errors import TransactionFailed
 from node.transactions.manager import TransactionManager
 from node.transactions.producer import TransactionalProducer
-from tests.unit.listener.support.cluster import Cluster
+from tests.unit.listener.support.cluster import ListenerCluster
 from tests.unit.listener.support.peer import eventually
 
 
 @pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    async with Cluster(tmp_path) as three:
+async def cluster(tmp_path: Path) -> AsyncIterator[ListenerCluster]:
+    async with ListenerCluster(tmp_path) as three:
         yield three
 
 
@@ -33,7 +33,7 @@ async def ended(manager: TransactionManager, timeout_ms: int) -> str:
     return transaction.producer.name
 
 
-async def test_timeouts_do_not_use_up_the_ids(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_timeouts_do_not_use_up_the_ids(cluster: ListenerCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(managing, "MAX_OWN", 2)
     manager = cluster.broker(1).transactions
     used = [await ended(manager, timeout_ms) for timeout_ms in (1000, 2000, 3000, 4000, 4000)]
@@ -45,7 +45,7 @@ async def test_timeouts_do_not_use_up_the_ids(cluster: Cluster, monkeypatch: pyt
 
 
 async def test_of_two_links_that_want_an_id_at_once_the_later_registration_has_it(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    cluster: ListenerCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     manager = cluster.broker(1).transactions
     register, registered, go_on = TransactionalProducer.register, asyncio.Event(), asyncio.Event()
@@ -69,7 +69,7 @@ async def test_of_two_links_that_want_an_id_at_once_the_later_registration_has_i
     assert not fenced
 
 
-async def test_two_tries_of_one_attach_do_not_fence_each_other(cluster: Cluster) -> None:
+async def test_two_tries_of_one_attach_do_not_fence_each_other(cluster: ListenerCluster) -> None:
     manager, fenced = cluster.broker(1).transactions, list[str]()
     first = await manager.hold("worker", 1000, fenced.append, holder="h")
     second = await manager.hold("worker", 1000, fenced.append, holder="h")
@@ -81,7 +81,7 @@ async def test_two_tries_of_one_attach_do_not_fence_each_other(cluster: Cluster)
 
 
 async def test_a_coordinator_that_is_down_keeps_nobody_from_the_others(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    cluster: ListenerCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     manager = cluster.broker(1).transactions
     await manager.begin_anonymous(1000)

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.amqp import Accepted, Message, Transactional, Value, decode_message, encode_message
 from holdfast.amqp.transactions import encode_discharge
-from tests.unit.listener.support.cluster import Cluster
+from tests.unit.listener.support.cluster import ListenerCluster
 from tests.unit.listener.support.consuming import attached, terms
 from tests.unit.listener.support.peer import Peer
 from tests.unit.listener.support.reading import fill
@@ -22,8 +22,8 @@ ROLLBACK = "amqp:transaction:rollback"
 
 
 @pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    async with Cluster(tmp_path) as three:
+async def cluster(tmp_path: Path) -> AsyncIterator[ListenerCluster]:
+    async with ListenerCluster(tmp_path) as three:
         await three.create("trades")
         async with Peer(three.ports[1]) as peer:
             await fill(peer, 10)
@@ -63,7 +63,7 @@ class Asking:
         return decode_message(self.peer.received[self.answers][-1]).application_properties
 
 
-async def test_it_counts_when_the_transaction_commits(cluster: Cluster) -> None:
+async def test_it_counts_when_the_transaction_commits(cluster: ListenerCluster) -> None:
     for node in cluster.nodes:
         async with Peer(cluster.ports[node], container=f"reader {node}") as peer:
             one = await Asking(peer).open()
@@ -85,7 +85,7 @@ async def test_it_counts_when_the_transaction_commits(cluster: Cluster) -> None:
                 await asyncio.sleep(0.01)
 
 
-async def test_a_discharge_that_follows_at_once_waits_for_it(cluster: Cluster) -> None:
+async def test_a_discharge_that_follows_at_once_waits_for_it(cluster: ListenerCluster) -> None:
     async with Peer(cluster.ports[2]) as peer:
         one = await Asking(peer).open()
         txn = await one.control.declare()
@@ -105,7 +105,9 @@ async def test_a_discharge_that_follows_at_once_waits_for_it(cluster: Cluster) -
         {"log": 12345},
     ],
 )
-async def test_what_cannot_be_noted_is_said_and_makes_it_roll_back(cluster: Cluster, wrong: dict[str, Any]) -> None:
+async def test_what_cannot_be_noted_is_said_and_makes_it_roll_back(
+    cluster: ListenerCluster, wrong: dict[str, Any]
+) -> None:
     async with Peer(cluster.ports[1]) as peer:
         one = await Asking(peer).open()
         txn = await one.control.declare()
@@ -117,7 +119,7 @@ async def test_what_cannot_be_noted_is_said_and_makes_it_roll_back(cluster: Clus
 
 
 async def test_of_many_positions_in_one_place_the_furthest_counts_and_places_are_bounded(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    cluster: ListenerCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("node.listener.transactions.client_transaction.MAX_NAMED", 1)
     async with Peer(cluster.ports[1]) as peer:
@@ -135,7 +137,9 @@ async def test_of_many_positions_in_one_place_the_furthest_counts_and_places_are
 
 
 @pytest.mark.parametrize("wrong", [{"claim": 1}, {"offset": f"{10:016x}"}])
-async def test_the_partition_judges_claim_and_place_at_the_commit(cluster: Cluster, wrong: dict[str, Any]) -> None:
+async def test_the_partition_judges_claim_and_place_at_the_commit(
+    cluster: ListenerCluster, wrong: dict[str, Any]
+) -> None:
     async with Peer(cluster.ports[1]) as peer:
         one = await Asking(peer).open()
         txn = await one.control.declare()
@@ -144,7 +148,7 @@ async def test_the_partition_judges_claim_and_place_at_the_commit(cluster: Clust
         assert await position(cluster) == -1
 
 
-async def test_a_transaction_that_is_over_takes_none(cluster: Cluster) -> None:
+async def test_a_transaction_that_is_over_takes_none(cluster: ListenerCluster) -> None:
     async with Peer(cluster.ports[1]) as peer:
         one = await Asking(peer).open()
         txn = await one.control.declare()

@@ -13,7 +13,7 @@ from proton.handlers import MessagingHandler, TransactionHandler
 from proton.reactor import Container, LinkOption
 from proton.utils import BlockingConnection
 
-from tests.unit.listener.support.cluster import Cluster
+from tests.unit.listener.support.cluster import ListenerCluster
 from tests.unit.listener.support.stock import WAIT_S, from_offset
 
 PARTITIONS = 4
@@ -125,13 +125,13 @@ class Receiving(MessagingHandler, TransactionHandler):
 
 
 @pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    async with Cluster(tmp_path) as three:
+async def cluster(tmp_path: Path) -> AsyncIterator[ListenerCluster]:
+    async with ListenerCluster(tmp_path) as three:
         await three.create("trades", partitions=PARTITIONS)
         yield three
 
 
-def url(cluster: Cluster, node: int) -> str:
+def url(cluster: ListenerCluster, node: int) -> str:
     return f"amqp://127.0.0.1:{cluster.ports[node]}"
 
 
@@ -139,7 +139,7 @@ async def run(handler: Any) -> None:
     await asyncio.wait_for(asyncio.to_thread(Container(handler).run), WAIT_S)
 
 
-def stored(cluster: Cluster, node: int) -> list[str]:
+def stored(cluster: ListenerCluster, node: int) -> list[str]:
     connection = BlockingConnection(url(cluster, node), timeout=WAIT_S)
     found = []
     for number in range(PARTITIONS):
@@ -153,7 +153,7 @@ def stored(cluster: Cluster, node: int) -> list[str]:
     return found
 
 
-async def test_commits_and_aborts_across_partitions(cluster: Cluster) -> None:
+async def test_commits_and_aborts_across_partitions(cluster: ListenerCluster) -> None:
     handler = Sending(url(cluster, 1), ["commit", "abort", "commit"])
     await run(handler)
     assert handler.ends == ["committed", "aborted", "committed"]
@@ -164,7 +164,7 @@ async def test_commits_and_aborts_across_partitions(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("settle_first", [True, False])
-async def test_what_was_rolled_back_is_received_again(cluster: Cluster, settle_first: bool) -> None:
+async def test_what_was_rolled_back_is_received_again(cluster: ListenerCluster, settle_first: bool) -> None:
     await run(Sending(url(cluster, 2), ["commit"] * 4))
     leader = cluster.leader("trades", "0")
     for node in (leader, cluster.other_than(leader)):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast.amqp import Accepted, Transactional, decode_message
-from tests.unit.listener.support.cluster import Cluster
+from tests.unit.listener.support.cluster import ListenerCluster
 from tests.unit.listener.support.peer import Peer, message
 from tests.unit.listener.support.reading import start_at
 from tests.unit.listener.support.transacting import Control, send_under, why
@@ -20,13 +20,13 @@ UNKNOWN_ID = "amqp:transaction:unknown-id"
 
 
 @pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
-    async with Cluster(tmp_path) as three:
+async def cluster(tmp_path: Path) -> AsyncIterator[ListenerCluster]:
+    async with ListenerCluster(tmp_path) as three:
         await three.create("trades", partitions=PARTITIONS)
         yield three
 
 
-async def read(cluster: Cluster, node: int = 1, *, expected: int) -> dict[str, list[bytes]]:
+async def read(cluster: ListenerCluster, node: int = 1, *, expected: int) -> dict[str, list[bytes]]:
     """What a committed reader has of each partition when it has come to the end, through one node."""
     found: dict[str, list[bytes]] = {}
     async with Peer(cluster.ports[node]) as peer:
@@ -45,7 +45,9 @@ def _body(payload: bytes) -> bytes:
     return bytes(body)
 
 
-async def test_what_is_committed_appears_in_all_partitions_and_what_is_aborted_in_none(cluster: Cluster) -> None:
+async def test_what_is_committed_appears_in_all_partitions_and_what_is_aborted_in_none(
+    cluster: ListenerCluster,
+) -> None:
     async with Peer(cluster.ports[1]) as peer:
         control = await Control.attach(peer)
         senders = [await peer.sender("trades", str(number)) for number in range(PARTITIONS)]
@@ -64,7 +66,7 @@ async def test_what_is_committed_appears_in_all_partitions_and_what_is_aborted_i
         await asyncio.gather(*(read(cluster, node, expected=8) for node in cluster.nodes))
 
 
-async def test_what_many_links_send_at_once_goes_into_the_partition_in_one_line(cluster: Cluster) -> None:
+async def test_what_many_links_send_at_once_goes_into_the_partition_in_one_line(cluster: ListenerCluster) -> None:
     """Each link's message is a batch of its own; those behind the first wait for its answer."""
     async with Peer(cluster.ports[1]) as peer:
         control = await Control.attach(peer)
@@ -82,7 +84,7 @@ async def test_what_many_links_send_at_once_goes_into_the_partition_in_one_line(
 
 
 @pytest.mark.parametrize("settled", [False, True])
-async def test_a_message_that_its_link_does_not_take_rolls_back(cluster: Cluster, settled: bool) -> None:
+async def test_a_message_that_its_link_does_not_take_rolls_back(cluster: ListenerCluster, settled: bool) -> None:
     """The link is closed over it, but the transaction is of the connection; its client may commit all the same."""
     async with Peer(cluster.ports[1], max_frame_size=1 << 20) as peer:
         control = await Control.attach(peer)
@@ -95,7 +97,7 @@ async def test_a_message_that_its_link_does_not_take_rolls_back(cluster: Cluster
         await read(cluster, expected=0)
 
 
-async def test_a_transaction_that_was_discharged_is_unknown(cluster: Cluster) -> None:
+async def test_a_transaction_that_was_discharged_is_unknown(cluster: ListenerCluster) -> None:
     async with Peer(cluster.ports[2]) as peer:
         control = await Control.attach(peer)
         sender = await peer.sender("trades", "0")
@@ -109,7 +111,7 @@ async def test_a_transaction_that_was_discharged_is_unknown(cluster: Cluster) ->
         await read(cluster, expected=1)
 
 
-async def test_what_waits_behind_the_first_message_of_a_partition_keeps_its_place(cluster: Cluster) -> None:
+async def test_what_waits_behind_the_first_message_of_a_partition_keeps_its_place(cluster: ListenerCluster) -> None:
     """Messages that come one by one, each before the one in front of it is answered."""
     async with Peer(cluster.ports[1]) as peer:
         control = await Control.attach(peer)

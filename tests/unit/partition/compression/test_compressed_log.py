@@ -21,7 +21,7 @@ from node.partition.limits import PartitionLimits
 from node.partition.transactions.transaction_commands import Begin
 from tests.batches import entry_of, numbered
 from tests.unit.partition.compression.test_compressed_batch import forged
-from tests.unit.partition.support import Answers, Node, flat, read_all
+from tests.unit.partition.support import Answers, PartitionNode, flat, read_all
 from tests.unit.partition.transactions.driving import marker
 
 P = 1 << 40
@@ -30,8 +30,8 @@ BOTH = [Codec.GZIP, Codec.ZSTD]
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Iterator[Node]:
-    with Node(tmp_path) as node:
+def node(tmp_path: Path) -> Iterator[PartitionNode]:
+    with PartitionNode(tmp_path) as node:
         yield node
 
 
@@ -39,18 +39,18 @@ def text(number: int) -> bytes:
     return b"event %04d " % number * 100
 
 
-def propose(node: Node, entry: bytes) -> None:
+def propose(node: PartitionNode, entry: bytes) -> None:
     done: list[object] = []
     node.group.propose(entry, done.append)
     node.turns()
     assert isinstance(done[0], Committed)
 
 
-def dumped(node: Node) -> list[EntryRow]:
+def dumped(node: PartitionNode) -> list[EntryRow]:
     return [one for page in pages(node) for one in page.entries if one.count]
 
 
-def pages(node: Node) -> list[EntryList]:
+def pages(node: PartitionNode) -> list[EntryList]:
     found: list[EntryList] = []
     while not found or found[-1].entries[-1].index < found[-1].last_index:
         after = found[-1].entries[-1].index if found else 0
@@ -61,11 +61,11 @@ def pages(node: Node) -> list[EntryList]:
     return found
 
 
-def codecs(node: Node) -> list[str]:
+def codecs(node: PartitionNode) -> list[str]:
     return [_row(one)["compression"] for one in dumped(node)]
 
 
-def test_a_setting_is_for_new_entries_and_a_mixed_log_reads_as_one(node: Node) -> None:
+def test_a_setting_is_for_new_entries_and_a_mixed_log_reads_as_one(node: PartitionNode) -> None:
     wanted: list[bytes] = []
     for codec in (Codec.NONE, Codec.GZIP, Codec.ZSTD, Codec.NONE, Codec.ZSTD):
         node.replica.compress(codec)
@@ -81,7 +81,7 @@ def test_a_setting_is_for_new_entries_and_a_mixed_log_reads_as_one(node: Node) -
     assert codecs(node)[-1] == "none", "the setting is the log's, and nobody has told it to this replica yet"
 
 
-def test_what_is_stored_counts_for_retention(node: Node) -> None:
+def test_what_is_stored_counts_for_retention(node: PartitionNode) -> None:
     node.append(text(1))
     plain = node.replica.info_now().bytes
     node.replica.compress(Codec.ZSTD)
@@ -92,13 +92,13 @@ def test_what_is_stored_counts_for_retention(node: Node) -> None:
     assert info.bytes == sum(one.size for one in dumped(node))
 
 
-def test_a_log_without_the_setting_writes_the_same_bytes_as_ever(node: Node) -> None:
+def test_a_log_without_the_setting_writes_the_same_bytes_as_ever(node: PartitionNode) -> None:
     node.append(text(1), text(2))
     (batch,) = dumped(node)
     assert node.group.entry(batch.index)[1] == entry_of([text(1), text(2)], node.now_ms)
 
 
-def test_tail_readers_get_records_as_they_came(node: Node) -> None:
+def test_tail_readers_get_records_as_they_came(node: PartitionNode) -> None:
     node.replica.compress(Codec.ZSTD)
     tail = node.replica.open_reader(Latest(), lambda: None)
     node.append(text(1), text(2))
@@ -107,7 +107,7 @@ def test_tail_readers_get_records_as_they_came(node: Node) -> None:
 
 def test_the_cache_is_bounded_by_what_is_in_memory_not_on_disk(tmp_path: Path) -> None:
     limit = 50_000
-    with Node(tmp_path, limits=PartitionLimits(cache_bytes=limit)) as node:
+    with PartitionNode(tmp_path, limits=PartitionLimits(cache_bytes=limit)) as node:
         node.replica.compress(Codec.ZSTD)
         for _ in range(20):
             node.append(bytes(10_000))
@@ -120,7 +120,7 @@ def test_the_cache_is_bounded_by_what_is_in_memory_not_on_disk(tmp_path: Path) -
 
 @pytest.mark.parametrize("codec", BOTH)
 def test_a_producers_events_that_come_again_are_recognised_whatever_they_were_stored_as(
-    node: Node, codec: Codec
+    node: PartitionNode, codec: Codec
 ) -> None:
     async def opened() -> None:
         opening = asyncio.ensure_future(node.replica.open_producer(ProducerRequest(5, 0, None)))
@@ -152,7 +152,7 @@ def test_a_producers_events_that_come_again_are_recognised_whatever_they_were_st
 
 
 @pytest.mark.parametrize("codec", BOTH)
-def test_transactions_are_compressed_and_their_markers_are_not(node: Node, codec: Codec) -> None:
+def test_transactions_are_compressed_and_their_markers_are_not(node: PartitionNode, codec: Codec) -> None:
     node.replica.compress(codec)
     for epoch, commit in ((4, True), (5, False)):
         propose(node, encode_transaction_command(Begin(P, epoch, 3, 60_000, node.now_ms)))
@@ -169,7 +169,7 @@ def test_transactions_are_compressed_and_their_markers_are_not(node: Node, codec
     assert flat(node.replica.read(0, EVERYTHING)) == [(0, text(4)), (1, text(5))]
 
 
-def test_a_bomb_in_the_log_ends_its_reader_with_a_reason_and_is_dumped_as_damaged(node: Node) -> None:
+def test_a_bomb_in_the_log_ends_its_reader_with_a_reason_and_is_dumped_as_damaged(node: PartitionNode) -> None:
     node.append(b"before")
     propose(node, forged(Codec.ZSTD, [MAX_UNCOMPRESSED_BYTES, 1], b"boom"))
     node.append(b"behind")
@@ -187,7 +187,7 @@ def test_a_bomb_in_the_log_ends_its_reader_with_a_reason_and_is_dumped_as_damage
     assert "does not decompress" in bomb.detail
 
 
-def test_a_codec_that_there_is_not_is_refused_alike_on_every_replica(node: Node) -> None:
+def test_a_codec_that_there_is_not_is_refused_alike_on_every_replica(node: PartitionNode) -> None:
     propose(node, forged(2, [3], b"abc"))
     node.append(b"behind")
     assert read_all(node.replica) == [(0, b"behind")]
@@ -195,7 +195,7 @@ def test_a_codec_that_there_is_not_is_refused_alike_on_every_replica(node: Node)
     assert any("snappy" in one.detail and one.kind == "damaged" for one in page.entries)
 
 
-def test_a_dump_rations_what_it_decompresses(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dump_rations_what_it_decompresses(node: PartitionNode, monkeypatch: pytest.MonkeyPatch) -> None:
     node.replica.compress(Codec.ZSTD)
     for _ in range(6):
         node.append(bytes(10_000))

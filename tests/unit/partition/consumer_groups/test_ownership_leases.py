@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from node.partition.api import Earliest, Failed, Owner
+from node.partition.api import Earliest, Failed, ReaderClaim
 from node.partition.consumer_groups.group_state import (
     Claim,
     Commit,
@@ -21,39 +21,39 @@ from node.partition.consumer_groups.group_state import (
 )
 from node.partition.consumer_groups.queries import GroupList, ListGroups, Revoke
 from node.peer_types import decode_answer, decode_question, encode_answer, encode_question
-from tests.unit.partition.support import Node, flat
+from tests.unit.partition.support import PartitionNode, flat
 
 LEASE_S = 5.0
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Iterator[Node]:
-    with Node(tmp_path) as one:
+def node(tmp_path: Path) -> Iterator[PartitionNode]:
+    with PartitionNode(tmp_path) as one:
         one.append(b"a", b"b", b"c")
         yield one
 
 
-def ask(node: Node, question: Any) -> Any:
+def ask(node: PartitionNode, question: Any) -> Any:
     """The answer, turns and all."""
     return asyncio.run(_asked(node, node.replica.ask(question)))
 
 
-async def _asked(node: Node, asking: Coroutine[Any, Any, Any]) -> Any:
+async def _asked(node: PartitionNode, asking: Coroutine[Any, Any, Any]) -> Any:
     task = asyncio.ensure_future(asking)
     await asyncio.sleep(0)
     node.turns()
     return await task
 
 
-def claim(node: Node, who: str = "a", epoch: int | None = None) -> Any:
+def claim(node: PartitionNode, who: str = "a", epoch: int | None = None) -> Any:
     return ask(node, Claim("g", who, f"{who}/link", epoch))
 
 
-def read(node: Node, owned: Owned) -> Any:
-    return node.replica.open_reader(Earliest(), lambda: None, Owner("g", owned.claim))
+def read(node: PartitionNode, owned: Owned) -> Any:
+    return node.replica.open_reader(Earliest(), lambda: None, ReaderClaim("g", owned.claim))
 
 
-def test_a_reader_is_cut_off_when_its_claim_is_outbid(node: Node) -> None:
+def test_a_reader_is_cut_off_when_its_claim_is_outbid(node: PartitionNode) -> None:
     first = claim(node, "a", 1)
     reader = read(node, first)
     assert len(flat(reader.poll(1, 1000))) == 1
@@ -64,7 +64,7 @@ def test_a_reader_is_cut_off_when_its_claim_is_outbid(node: Node) -> None:
     assert len(flat(read(node, second).poll(10, 1000))) == 3
 
 
-def test_nobody_reads_in_the_name_of_a_claim_that_is_not_in_force(node: Node) -> None:
+def test_nobody_reads_in_the_name_of_a_claim_that_is_not_in_force(node: PartitionNode) -> None:
     first = claim(node)
     ask(node, EndClaim("g", first.claim, End.RELEASED))
     for reader in (read(node, first), read(node, Owned(999, 0, 0))):
@@ -72,7 +72,7 @@ def test_nobody_reads_in_the_name_of_a_claim_that_is_not_in_force(node: Node) ->
         assert reader.poll(10, 1000) == []
 
 
-def test_two_streams_for_one_claim_leave_one(node: Node) -> None:
+def test_two_streams_for_one_claim_leave_one(node: PartitionNode) -> None:
     owned = claim(node)
     first, second = read(node, owned), read(node, owned)
     assert first.error.kind == "stolen"
@@ -81,14 +81,14 @@ def test_two_streams_for_one_claim_leave_one(node: Node) -> None:
     assert row(node).present
 
 
-def row(node: Node) -> Any:
+def row(node: PartitionNode) -> Any:
     answer = ask(node, ListGroups("g"))
     assert isinstance(answer, GroupList)
     assert (answer.start_offset, answer.next_offset) == (0, 3)
     return answer.groups[0]
 
 
-def test_only_a_whole_lease_of_silence_ends_a_claim(node: Node) -> None:
+def test_only_a_whole_lease_of_silence_ends_a_claim(node: PartitionNode) -> None:
     owned = claim(node, "a", 4)
     reader = read(node, owned)
     now_s = 0.0
@@ -117,7 +117,7 @@ def test_only_a_whole_lease_of_silence_ends_a_claim(node: Node) -> None:
     assert claim(node, "b", 4).epoch == 4
 
 
-def test_after_a_crash_the_owner_is_taken_for_alive_and_continues_under_its_old_claim(node: Node) -> None:
+def test_after_a_crash_the_owner_is_taken_for_alive_and_continues_under_its_old_claim(node: PartitionNode) -> None:
     owned = claim(node, "a", 4)
     node.crash()
     assert row(node).active
@@ -129,7 +129,7 @@ def test_after_a_crash_the_owner_is_taken_for_alive_and_continues_under_its_old_
     assert len(flat(reader.poll(10, 1000))) == 3
 
 
-def test_after_a_crash_the_same_link_may_claim_again_unless_it_is_there_already(node: Node) -> None:
+def test_after_a_crash_the_same_link_may_claim_again_unless_it_is_there_already(node: PartitionNode) -> None:
     first = claim(node, "a", 4)
     node.crash()
     again = claim(node, "a", 4)
@@ -139,7 +139,7 @@ def test_after_a_crash_the_same_link_may_claim_again_unless_it_is_there_already(
     assert isinstance(claim(node, "a", 4), Denied)
 
 
-def test_an_owner_that_is_asked_to_let_go_hands_out_nothing_more(node: Node) -> None:
+def test_an_owner_that_is_asked_to_let_go_hands_out_nothing_more(node: PartitionNode) -> None:
     owned = claim(node)
     reader = read(node, owned)
     assert ask(node, Revoke("g", owned.claim)) == Done(-1)
@@ -151,7 +151,7 @@ def test_an_owner_that_is_asked_to_let_go_hands_out_nothing_more(node: Node) -> 
     assert isinstance(claim(node, "b"), Owned)
 
 
-def test_positions_survive_a_crash_and_a_checkpoint(node: Node) -> None:
+def test_positions_survive_a_crash_and_a_checkpoint(node: PartitionNode) -> None:
     owned = claim(node)
     assert ask(node, Commit("g", owned.claim, 2)) == Done(2)
     node.reopen()
@@ -160,7 +160,7 @@ def test_positions_survive_a_crash_and_a_checkpoint(node: Node) -> None:
     assert claim(node, "b").position == 2
 
 
-def test_groups_are_listed_in_pages_without_termini(node: Node) -> None:
+def test_groups_are_listed_in_pages_without_termini(node: PartitionNode) -> None:
     for key in ("c", "a", "b", "\x00t"):
         ask(node, Commit(key, 0, 1))
     keys = [row.key for row in ask(node, ListGroups("", "", 2)).groups]
@@ -168,7 +168,7 @@ def test_groups_are_listed_in_pages_without_termini(node: Node) -> None:
     assert [row.key for row in ask(node, ListGroups("", "b", 2)).groups] == ["c"]
 
 
-def test_who_does_not_lead_answers_nothing(node: Node) -> None:
+def test_who_does_not_lead_answers_nothing(node: PartitionNode) -> None:
     owned = claim(node)
     reader = read(node, owned)
     node.step_down()
@@ -180,7 +180,7 @@ def test_who_does_not_lead_answers_nothing(node: Node) -> None:
     node.replica.tick(1e9)
 
 
-def test_questions_and_answers_cross_a_network_unchanged(node: Node) -> None:
+def test_questions_and_answers_cross_a_network_unchanged(node: PartitionNode) -> None:
     for question in (Claim("g", "a", "x", 3), ListGroups("g"), Revoke("g", 4)):
         assert decode_question(encode_question(question)) == question
     claim(node)
@@ -188,7 +188,9 @@ def test_questions_and_answers_cross_a_network_unchanged(node: Node) -> None:
         assert decode_answer(encode_answer(answer)) == answer
 
 
-def test_many_silent_owners_lose_their_claims_a_few_at_a_time(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_silent_owners_lose_their_claims_a_few_at_a_time(
+    node: PartitionNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A peer with thousands of groups has gone: their ends do not all stand in front of everybody's entries."""
     monkeypatch.setattr("node.partition.consumer_groups.ownership_leases.ENDS_AT_ONCE", 2)
     for number in range(5):
@@ -204,7 +206,7 @@ def test_many_silent_owners_lose_their_claims_a_few_at_a_time(node: Node, monkey
     assert active == [3, 1, 0]
 
 
-def test_an_owner_is_sent_away_for_a_moment_by_a_leader_that_has_not_applied_the_claim(node: Node) -> None:
+def test_an_owner_is_sent_away_for_a_moment_by_a_leader_that_has_not_applied_the_claim(node: PartitionNode) -> None:
     owned = claim(node)
     node.disk.close()
     node._open(lead=False)

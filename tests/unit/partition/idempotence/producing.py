@@ -20,7 +20,7 @@ def of_one(result: object) -> object:
     return result[0] if isinstance(result, tuple) and len(result) == 1 else result
 
 
-class Log:
+class ProducedLog:
     """`machine`, with the next index and a clock that the test moves."""
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ from node.partition.idempotence import producer_state as rules
 from node.partition.idempotence.producer_state import FORGOTTEN, Known, ProducerTable, StoredAt
 from node.partition.machine import AppendAccepted, AppendRejected
 from tests.batches import batch_of
-from tests.unit.partition.idempotence.producing import Log, code
+from tests.unit.partition.idempotence.producing import ProducedLog, code
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
@@ -22,7 +22,7 @@ def test_a_number_that_is_stored_is_known_though_its_digest_made_room(monkeypatc
     monkeypatch.setattr(rules, "REMEMBERED_EVENTS", 24)
     monkeypatch.setattr(rules, "LEAST_EVENTS", 4)
     monkeypatch.setattr(rules, "MEMORY_BYTES", 2 * 8 * (20 + 4))
-    log = Log()
+    log = ProducedLog()
     log.opened(1, last=99)
     for number in range(100, 120):
         log.send(1, 0, number, LETTERS[number - 100])

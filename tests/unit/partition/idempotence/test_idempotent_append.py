@@ -15,18 +15,18 @@ from node.partition.idempotence.producer_state import EXPIRY_MS, SEQUENCES
 from node.partition.machine import LONGEST_STEP_MS
 from tests.batches import batch_of, numbered
 from tests.unit.partition.idempotence.producing import digests_of
-from tests.unit.partition.support import START_MS, Answers, Node, read_all
+from tests.unit.partition.support import START_MS, Answers, PartitionNode, read_all
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Iterator[Node]:
-    with Node(tmp_path) as node:
+def node(tmp_path: Path) -> Iterator[PartitionNode]:
+    with PartitionNode(tmp_path) as node:
         opened(node, 7)
         yield node
 
 
 def opened(
-    node: Node, producer_id: int | None = None, epoch: int | None = None, last: int | None = None
+    node: PartitionNode, producer_id: int | None = None, epoch: int | None = None, last: int | None = None
 ) -> ProducerOpened | Failed:
     async def ask() -> ProducerOpened | Failed:
         asking = asyncio.ensure_future(node.replica.open_producer(ProducerRequest(producer_id, epoch, last)))
@@ -37,16 +37,18 @@ def opened(
     return asyncio.run(ask())
 
 
-def send(node: Node, first: int, contents: str, answers: Answers, *, producer: int = 7, epoch: int = 0) -> None:
+def send(
+    node: PartitionNode, first: int, contents: str, answers: Answers, *, producer: int = 7, epoch: int = 0
+) -> None:
     records = [letter.encode() for letter in contents]
     node.replica.append(numbered(records, producer, epoch, first, digests_of(contents)), answers)
 
 
-def stored(node: Node) -> str:
+def stored(node: PartitionNode) -> str:
     return b"".join(record for _, record in read_all(node.replica)).decode()
 
 
-def test_calls_whose_numbers_connect_share_an_entry(node: Node) -> None:
+def test_calls_whose_numbers_connect_share_an_entry(node: PartitionNode) -> None:
     answers, before = Answers(), node.group.last_index
     for first, contents in ((1, "ab"), (3, "c"), (4, "def")):
         send(node, first, contents, answers)
@@ -56,7 +58,7 @@ def test_calls_whose_numbers_connect_share_an_entry(node: Node) -> None:
     assert stored(node) == "abcdef"
 
 
-def test_batches_of_producers_and_plain_ones_share_an_entry_in_their_order(node: Node) -> None:
+def test_batches_of_producers_and_plain_ones_share_an_entry_in_their_order(node: PartitionNode) -> None:
     opened(node, 8)
     answers, before = Answers(), node.group.last_index
     for turn in range(1, 6):
@@ -70,7 +72,7 @@ def test_batches_of_producers_and_plain_ones_share_an_entry_in_their_order(node:
     assert stored(node) == "xypxypxypxypxyp"
 
 
-def test_numbers_that_do_not_connect_begin_a_new_entry_and_keep_their_order(node: Node) -> None:
+def test_numbers_that_do_not_connect_begin_a_new_entry_and_keep_their_order(node: PartitionNode) -> None:
     answers = Answers()
     send(node, 1, "ab", answers)
     send(node, 9, "z", answers)
@@ -83,7 +85,7 @@ def test_numbers_that_do_not_connect_begin_a_new_entry_and_keep_their_order(node
     assert "number 9 is neither the next one, 3," in gap.detail
 
 
-def test_what_comes_again_is_answered_with_the_first_place_and_stored_once(node: Node) -> None:
+def test_what_comes_again_is_answered_with_the_first_place_and_stored_once(node: PartitionNode) -> None:
     first, again = Answers(), Answers()
     send(node, 1, "abc", first)
     node.turns()
@@ -101,7 +103,7 @@ def test_what_comes_again_is_answered_with_the_first_place_and_stored_once(node:
     ]  # fmt: skip
 
 
-def test_two_copies_in_flight_at_once_make_one_event(node: Node) -> None:
+def test_two_copies_in_flight_at_once_make_one_event(node: PartitionNode) -> None:
     answers = Answers()
     send(node, 1, "abc", answers)
     node.replica.flush()
@@ -111,7 +113,7 @@ def test_two_copies_in_flight_at_once_make_one_event(node: Node) -> None:
     assert stored(node) == "abc"
 
 
-def test_a_refusal_says_how_much_before_it_is_known(node: Node) -> None:
+def test_a_refusal_says_how_much_before_it_is_known(node: PartitionNode) -> None:
     answers = Answers()
     send(node, 1, "abcde", answers)
     node.turns()
@@ -128,7 +130,7 @@ def test_a_refusal_says_how_much_before_it_is_known(node: Node) -> None:
     assert stored(node) == "abcde"
 
 
-def test_readers_at_the_tail_see_each_event_once(node: Node) -> None:
+def test_readers_at_the_tail_see_each_event_once(node: PartitionNode) -> None:
     woken: list[int] = []
     reader = node.replica.open_reader(Latest(), lambda: woken.append(1))
     assert reader.poll(100, 1 << 20) == []
@@ -141,7 +143,7 @@ def test_readers_at_the_tail_see_each_event_once(node: Node) -> None:
     assert woken
 
 
-def test_batches_of_one_entry_are_judged_one_by_one(node: Node) -> None:
+def test_batches_of_one_entry_are_judged_one_by_one(node: PartitionNode) -> None:
     opened(node, 7)
     before = node.group.last_index
     answers = Answers()
@@ -167,7 +169,7 @@ def test_batches_of_one_entry_are_judged_one_by_one(node: Node) -> None:
 
 
 @pytest.mark.parametrize("how", ["crash", "reopen"])
-def test_producers_survive_a_restart_with_and_without_a_checkpoint(node: Node, how: str) -> None:
+def test_producers_survive_a_restart_with_and_without_a_checkpoint(node: PartitionNode, how: str) -> None:
     answers = Answers()
     send(node, 1, "abc", answers)
     node.turns()
@@ -187,7 +189,7 @@ def test_producers_survive_a_restart_with_and_without_a_checkpoint(node: Node, h
     assert stored(node) == "abcxyz!"
 
 
-def test_old_readers_skip_what_was_known_also_after_a_restart(node: Node) -> None:
+def test_old_readers_skip_what_was_known_also_after_a_restart(node: PartitionNode) -> None:
     answers = Answers()
     send(node, 1, "abc", answers)
     node.turns()
@@ -197,7 +199,7 @@ def test_old_readers_skip_what_was_known_also_after_a_restart(node: Node) -> Non
     assert read_all(node.replica, 2) == [(2, b"c"), (3, b"d"), (4, b"e"), (5, b"f")]
 
 
-def test_events_that_retention_removed_are_still_known(node: Node) -> None:
+def test_events_that_retention_removed_are_still_known(node: PartitionNode) -> None:
     answers = Answers()
     send(node, 1, "abc", answers)
     node.turns()
@@ -211,7 +213,7 @@ def test_events_that_retention_removed_are_still_known(node: Node) -> None:
     assert answers.last == Appended(0, START_MS, 3)
 
 
-def test_opening_is_agreed_on_by_the_log_and_answers_what_it_refuses(node: Node) -> None:
+def test_opening_is_agreed_on_by_the_log_and_answers_what_it_refuses(node: PartitionNode) -> None:
     given = opened(node)
     assert isinstance(given, ProducerOpened)
     assert opened(node, given.producer_id, 2) == ProducerOpened(given.producer_id, 2, 0)
@@ -225,7 +227,7 @@ def test_opening_is_agreed_on_by_the_log_and_answers_what_it_refuses(node: Node)
     assert (refused.kind, refused.retriable) == ("not_leader", True)
 
 
-def test_who_watches_a_producer_hears_of_the_epoch_that_takes_its_place(node: Node) -> None:
+def test_who_watches_a_producer_hears_of_the_epoch_that_takes_its_place(node: PartitionNode) -> None:
     heard: list[tuple[str, int]] = []
     ends = [node.replica.watch_producer(7, lambda epoch, name=name: heard.append((name, epoch))) for name in "ab"]
     node.replica.watch_producer(8, lambda epoch: heard.append(("other", epoch)))
@@ -237,7 +239,7 @@ def test_who_watches_a_producer_hears_of_the_epoch_that_takes_its_place(node: No
     assert heard == [("a", 3), ("b", 3), ("b", 4)]
 
 
-def listed(node: Node, after: int, limit: int) -> list[ProducerInfo]:
+def listed(node: PartitionNode, after: int, limit: int) -> list[ProducerInfo]:
     async def ask() -> list[ProducerInfo]:
         asking = asyncio.ensure_future(node.replica.producers(after, limit))
         await asyncio.sleep(0)
@@ -247,7 +249,7 @@ def listed(node: Node, after: int, limit: int) -> list[ProducerInfo]:
     return asyncio.run(ask())
 
 
-def test_producers_are_listed_by_id_in_pages(node: Node) -> None:
+def test_producers_are_listed_by_id_in_pages(node: PartitionNode) -> None:
     answers = Answers()
     for producer in (9, 3, 5):
         opened(node, producer)
@@ -260,7 +262,7 @@ def test_producers_are_listed_by_id_in_pages(node: Node) -> None:
     assert [one.producer_id for one in listed(node, 5, 100)] == [7, 9]
 
 
-def test_a_producer_that_was_forgotten_is_told_to_open_anew(node: Node) -> None:
+def test_a_producer_that_was_forgotten_is_told_to_open_anew(node: PartitionNode) -> None:
     for _ in range(-(-EXPIRY_MS // LONGEST_STEP_MS) + 1):
         node.now_ms += LONGEST_STEP_MS
         node.replica._machine._advance(node.now_ms)
@@ -282,7 +284,7 @@ def test_a_producer_that_was_forgotten_is_told_to_open_anew(node: Node) -> None:
         Numbering(7, 0, 2**31),
     ],
 )
-def test_numbers_that_cannot_be_never_reach_the_log(node: Node, numbers: Numbering) -> None:
+def test_numbers_that_cannot_be_never_reach_the_log(node: PartitionNode, numbers: Numbering) -> None:
     answers, before = Answers(), node.group.last_index
     node.replica.append(batch_of([b"a", b"b"]).numbered(numbers), answers)
     node.turns()
@@ -292,7 +294,7 @@ def test_numbers_that_cannot_be_never_reach_the_log(node: Node, numbers: Numberi
 
 
 @pytest.mark.parametrize("wish", [(-1, None, None), (2**63, None, None), (1, -1, 0), (1, 2**15, 0), (1, 0, 2**31)])
-def test_a_wish_that_cannot_be_is_refused_before_the_log(node: Node, wish: tuple[int | None, ...]) -> None:
+def test_a_wish_that_cannot_be_is_refused_before_the_log(node: PartitionNode, wish: tuple[int | None, ...]) -> None:
     before = node.group.last_index
     refused = asyncio.run(node.replica.open_producer(ProducerRequest(*wish)))
     assert isinstance(refused, Failed)

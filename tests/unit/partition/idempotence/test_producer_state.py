@@ -17,20 +17,20 @@ from node.partition.idempotence.producer_state import (
 )
 from node.partition.machine import AppendAccepted, AppendRejected, LogState, PartitionMachine
 from tests.batches import batch_of
-from tests.unit.partition.idempotence.producing import DAY_MS, Log, code
+from tests.unit.partition.idempotence.producing import DAY_MS, ProducedLog, code
 
 LAST = SEQUENCES - 1
 
 
 @pytest.fixture
-def log() -> Log:
-    return Log()
+def log() -> ProducedLog:
+    return ProducedLog()
 
 
 # ---------------------------------------------------------------- opening
 
 
-def test_a_producer_that_knows_nothing_is_given_an_id_that_nobody_picks_by_hand(log: Log) -> None:
+def test_a_producer_that_knows_nothing_is_given_an_id_that_nobody_picks_by_hand(log: ProducedLog) -> None:
     first, second = log.opened(), log.opened()
     assert first.producer_id != second.producer_id
     for given in (first, second):
@@ -39,7 +39,7 @@ def test_a_producer_that_knows_nothing_is_given_an_id_that_nobody_picks_by_hand(
 
 
 def test_replicas_give_out_the_same_ids_and_partitions_different_ones() -> None:
-    one, other, elsewhere = Log(), Log(), Log()
+    one, other, elsewhere = ProducedLog(), ProducedLog(), ProducedLog()
     elsewhere.plain()
     assert one.opened() == other.opened() != elsewhere.opened()
 
@@ -54,18 +54,18 @@ def test_replicas_give_out_the_same_ids_and_partitions_different_ones() -> None:
     ],
 )
 def test_what_a_new_producer_leaves_open_is_filled_in(
-    log: Log, stated: tuple[int | None, int | None, int | None], granted: tuple[int, int, int]
+    log: ProducedLog, stated: tuple[int | None, int | None, int | None], granted: tuple[int, int, int]
 ) -> None:
     found = log.opened(*stated)
     assert (found.producer_id, found.epoch, found.last_sequence) == granted
 
 
-def test_an_id_may_be_left_open_though_the_rest_is_stated(log: Log) -> None:
+def test_an_id_may_be_left_open_though_the_rest_is_stated(log: ProducedLog) -> None:
     found = log.opened(None, 5, 99)
     assert (found.epoch, found.last_sequence) == (5, 99)
 
 
-def test_a_producer_that_claims_a_past_which_is_not_known_is_refused(log: Log) -> None:
+def test_a_producer_that_claims_a_past_which_is_not_known_is_refused(log: ProducedLog) -> None:
     """IS-6: it would number on from events that this log never saw."""
     assert code(log.open(7, 0, 10)) == "producer-unknown"
     log.opened(7)
@@ -73,18 +73,18 @@ def test_a_producer_that_claims_a_past_which_is_not_known_is_refused(log: Log) -
 
 
 @pytest.mark.parametrize("wrong", [(-2, 0, 0), (2**63 - 1, 2**15, 0), (1, -5, 0), (1, 0, 2**31), (1, 0, -2)])
-def test_numbers_that_cannot_be_are_refused(log: Log, wrong: tuple[int, int, int]) -> None:
+def test_numbers_that_cannot_be_are_refused(log: ProducedLog, wrong: tuple[int, int, int]) -> None:
     assert code(log.open(*wrong)) == "invalid-producer"
 
 
-def test_who_comes_back_is_told_the_last_number_stored(log: Log) -> None:
+def test_who_comes_back_is_told_the_last_number_stored(log: ProducedLog) -> None:
     log.opened(7)
     log.send(7, 0, 1, "abc")
     assert log.opened(7).last_sequence == 3
     assert log.opened(7, 0).last_sequence == 3
 
 
-def test_who_comes_back_with_a_number_of_its_own_goes_by_that(log: Log) -> None:
+def test_who_comes_back_with_a_number_of_its_own_goes_by_that(log: ProducedLog) -> None:
     """It may have missed an answer; what it sends again is compared."""
     log.opened(7)
     log.send(7, 0, 1, "abcde")
@@ -92,7 +92,7 @@ def test_who_comes_back_with_a_number_of_its_own_goes_by_that(log: Log) -> None:
     assert log.send(7, 0, 3, "cdefg") == AppendAccepted(5, log.now_ms, 2, (StoredAt(3, 2, log.now_ms),))
 
 
-def test_a_start_that_was_announced_is_remembered_until_something_is_stored(log: Log) -> None:
+def test_a_start_that_was_announced_is_remembered_until_something_is_stored(log: ProducedLog) -> None:
     log.opened(7, 2, None)
     log.opened(7, None, 500)
     log.restart()
@@ -104,7 +104,7 @@ def test_a_start_that_was_announced_is_remembered_until_something_is_stored(log:
 # ---------------------------------------------------------------- epochs
 
 
-def test_a_higher_epoch_fences_the_lower_one_and_numbers_begin_anew(log: Log) -> None:
+def test_a_higher_epoch_fences_the_lower_one_and_numbers_begin_anew(log: ProducedLog) -> None:
     """IS-1, IS-3, IS-4."""
     log.opened(7)
     log.send(7, 0, 1, "abc")
@@ -115,7 +115,7 @@ def test_a_higher_epoch_fences_the_lower_one_and_numbers_begin_anew(log: Log) ->
     assert isinstance(log.send(7, 1, 1, "x"), AppendAccepted)
 
 
-def test_a_higher_epoch_may_go_on_with_the_old_numbers(log: Log) -> None:
+def test_a_higher_epoch_may_go_on_with_the_old_numbers(log: ProducedLog) -> None:
     """IS-5, and rule 6 as Event Hubs has it: not only 0 may follow."""
     log.opened(7)
     log.send(7, 0, 1, "abc")
@@ -124,7 +124,7 @@ def test_a_higher_epoch_may_go_on_with_the_old_numbers(log: Log) -> None:
     assert code(log.send(7, 1, 3, "c")) == "out-of-order", "what an earlier epoch sent is not known to this one"
 
 
-def test_an_epoch_that_was_not_opened_begins_with_0_or_not_at_all(log: Log) -> None:
+def test_an_epoch_that_was_not_opened_begins_with_0_or_not_at_all(log: ProducedLog) -> None:
     """Rules 6 and 7."""
     log.opened(7)
     log.send(7, 0, 1, "abc")
@@ -134,7 +134,7 @@ def test_an_epoch_that_was_not_opened_begins_with_0_or_not_at_all(log: Log) -> N
     assert code(log.send(7, 0, 4, "d")) == "producer-stolen"
 
 
-def test_two_who_share_an_epoch_share_a_line_of_numbers(log: Log) -> None:
+def test_two_who_share_an_epoch_share_a_line_of_numbers(log: ProducedLog) -> None:
     """IS-2."""
     log.opened(7, 1)
     log.opened(7, 1)
@@ -143,7 +143,7 @@ def test_two_who_share_an_epoch_share_a_line_of_numbers(log: Log) -> None:
     assert code(log.send(7, 1, 2, "other")) == "out-of-order"
 
 
-def test_producers_and_plain_events_do_not_concern_each_other(log: Log) -> None:
+def test_producers_and_plain_events_do_not_concern_each_other(log: ProducedLog) -> None:
     """IS-10."""
     log.opened(7)
     log.opened(8)
@@ -159,12 +159,12 @@ def test_producers_and_plain_events_do_not_concern_each_other(log: Log) -> None:
 
 
 @pytest.mark.parametrize("first", [0, 1, 77, LAST])
-def test_the_first_number_of_an_epoch_is_free(log: Log, first: int) -> None:
+def test_the_first_number_of_an_epoch_is_free(log: ProducedLog, first: int) -> None:
     log.opened(7)
     assert isinstance(log.send(7, 0, first, "a"), AppendAccepted)
 
 
-def test_gaps_and_old_numbers_are_out_of_order(log: Log) -> None:
+def test_gaps_and_old_numbers_are_out_of_order(log: ProducedLog) -> None:
     """IS-8."""
     log.opened(7)
     log.send(7, 0, 10, "abc")
@@ -174,12 +174,12 @@ def test_gaps_and_old_numbers_are_out_of_order(log: Log) -> None:
     assert isinstance(log.send(7, 0, 13, "d"), AppendAccepted)
 
 
-def test_who_was_never_opened_stores_nothing(log: Log) -> None:
+def test_who_was_never_opened_stores_nothing(log: ProducedLog) -> None:
     assert code(log.send(7, 0, 0, "a")) == "producer-unknown"
     assert log.machine.state.next_offset == 0
 
 
-def test_numbers_go_on_at_0_after_the_last_also_inside_a_batch(log: Log) -> None:
+def test_numbers_go_on_at_0_after_the_last_also_inside_a_batch(log: ProducedLog) -> None:
     log.opened(7)
     log.send(7, 0, LAST - 1, "ab")
     assert isinstance(log.send(7, 0, 0, "c"), AppendAccepted)
@@ -195,7 +195,7 @@ def test_numbers_go_on_at_0_after_the_last_also_inside_a_batch(log: Log) -> None
 # ---------------------------------------------------------------- what comes again
 
 
-def test_a_batch_that_comes_again_is_answered_with_its_first_place(log: Log) -> None:
+def test_a_batch_that_comes_again_is_answered_with_its_first_place(log: ProducedLog) -> None:
     log.opened(7)
     log.plain(5)
     first = log.send(7, 0, 1, "abc")
@@ -211,7 +211,7 @@ def test_a_batch_that_comes_again_is_answered_with_its_first_place(log: Log) -> 
     assert log.machine.state.duplicates == 3
 
 
-def test_what_comes_again_is_known_however_it_is_cut(log: Log) -> None:
+def test_what_comes_again_is_known_however_it_is_cut(log: ProducedLog) -> None:
     log.opened(7)
     log.send(7, 0, 1, "ab")
     log.plain()
@@ -229,7 +229,7 @@ def test_what_comes_again_is_known_however_it_is_cut(log: Log) -> None:
     assert [whole.place_of(position)[0] for position in range(7)] == [0, 1, 3, 4, 5, 6, 7]
 
 
-def test_the_same_number_with_other_bytes_is_refused_and_so_is_what_stands_behind_it(log: Log) -> None:
+def test_the_same_number_with_other_bytes_is_refused_and_so_is_what_stands_behind_it(log: ProducedLog) -> None:
     """The trap of IP-15: a client that gave up reuses its numbers for other events."""
     log.opened(7)
     log.send(7, 0, 1, "abcde")
@@ -243,7 +243,7 @@ def test_the_same_number_with_other_bytes_is_refused_and_so_is_what_stands_behin
     assert code(log.send(7, 0, 1, "ABCDEFGH")) == "out-of-order"
 
 
-def test_five_batches_are_remembered_and_as_many_more_as_hold_the_events_of_two_windows(log: Log) -> None:
+def test_five_batches_are_remembered_and_as_many_more_as_hold_the_events_of_two_windows(log: ProducedLog) -> None:
     log.opened(7)
     big = "x" * rules.REMEMBERED_EVENTS
     for turn in range(7):
@@ -262,7 +262,7 @@ def test_five_batches_are_remembered_and_as_many_more_as_hold_the_events_of_two_
 # ---------------------------------------------------------------- forgetting
 
 
-def test_a_producer_is_forgotten_when_the_log_says_that_a_week_has_passed(log: Log) -> None:
+def test_a_producer_is_forgotten_when_the_log_says_that_a_week_has_passed(log: ProducedLog) -> None:
     log.opened(7)
     log.opened(8)
     log.send(7, 0, 1, "a")
@@ -275,7 +275,7 @@ def test_a_producer_is_forgotten_when_the_log_says_that_a_week_has_passed(log: L
     assert isinstance(log.send(8, 0, 2, "b"), AppendAccepted), "it was heard of since"
 
 
-def test_time_that_goes_back_with_a_new_leader_forgets_nobody_and_keeps_nobody(log: Log) -> None:
+def test_time_that_goes_back_with_a_new_leader_forgets_nobody_and_keeps_nobody(log: ProducedLog) -> None:
     log.opened(7)
     log.live(3 * DAY_MS)
     log.now_ms -= 2 * DAY_MS
@@ -286,7 +286,7 @@ def test_time_that_goes_back_with_a_new_leader_forgets_nobody_and_keeps_nobody(l
     assert log.machine.producers.get(8) is not None
 
 
-def test_a_leap_of_a_leaders_clock_forgets_nobody_and_puts_nothing_off(log: Log) -> None:
+def test_a_leap_of_a_leaders_clock_forgets_nobody_and_puts_nothing_off(log: ProducedLog) -> None:
     """However often leaders with a right and a wrong clock take turns: it counts a minute at most each time."""
     log.opened(7)
     log.send(7, 0, 1, "a")
@@ -303,7 +303,7 @@ def test_a_leap_of_a_leaders_clock_forgets_nobody_and_puts_nothing_off(log: Log)
     assert log.machine.producers.get(7) is None, "although no time in an entry is beyond the one of the leap"
 
 
-def test_what_the_log_has_lived_survives_in_the_checkpoint(log: Log) -> None:
+def test_what_the_log_has_lived_survives_in_the_checkpoint(log: ProducedLog) -> None:
     log.opened(7)
     log.live(EXPIRY_MS // 2)
     log.restart()
@@ -313,7 +313,7 @@ def test_what_the_log_has_lived_survives_in_the_checkpoint(log: Log) -> None:
     assert log.machine.producers.get(7) is None
 
 
-def test_one_too_many_costs_the_one_that_was_silent_longest(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_too_many_costs_the_one_that_was_silent_longest(log: ProducedLog, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rules, "MAX_PRODUCERS", 3)
     for producer in (1, 2, 3):
         log.opened(producer)
@@ -326,7 +326,7 @@ def test_one_too_many_costs_the_one_that_was_silent_longest(log: Log, monkeypatc
 
 @pytest.mark.parametrize("restarted", [False, True])
 def test_who_opens_too_many_and_sends_nothing_pushes_out_its_own(
-    log: Log, monkeypatch: pytest.MonkeyPatch, restarted: bool
+    log: ProducedLog, monkeypatch: pytest.MonkeyPatch, restarted: bool
 ) -> None:
     monkeypatch.setattr(rules, "MAX_PRODUCERS", 4)
     for producer in (1, 2):
@@ -344,7 +344,7 @@ def test_who_opens_too_many_and_sends_nothing_pushes_out_its_own(
     assert isinstance(log.send(1, 0, 2, "b"), AppendAccepted)
 
 
-def test_memory_is_bounded_and_losing_it_doubles_nothing(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_bounded_and_losing_it_doubles_nothing(log: ProducedLog, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rules, "MEMORY_BYTES", 200)
     for producer in (1, 2, 3):
         log.opened(producer)
@@ -361,7 +361,7 @@ def test_memory_is_bounded_and_losing_it_doubles_nothing(log: Log, monkeypatch: 
 
 @pytest.mark.parametrize("restarted", [False, True])
 def test_where_memory_is_scarce_everybody_keeps_the_least_before_anybody_loses_all(
-    log: Log, monkeypatch: pytest.MonkeyPatch, restarted: bool
+    log: ProducedLog, monkeypatch: pytest.MonkeyPatch, restarted: bool
 ) -> None:
     monkeypatch.setattr(rules, "REMEMBERED_EVENTS", 64)
     monkeypatch.setattr(rules, "LEAST_EVENTS", 8)
@@ -385,7 +385,7 @@ def test_where_memory_is_scarce_everybody_keeps_the_least_before_anybody_loses_a
 # ---------------------------------------------------------------- checkpoints
 
 
-def test_a_checkpoint_has_the_order_of_touches_and_all_that_later_decisions_need(log: Log) -> None:
+def test_a_checkpoint_has_the_order_of_touches_and_all_that_later_decisions_need(log: ProducedLog) -> None:
     for producer in (9, 2, 5):
         log.opened(producer)
         log.send(producer, 0, 1, "abc")
@@ -396,7 +396,9 @@ def test_a_checkpoint_has_the_order_of_touches_and_all_that_later_decisions_need
     assert code(log.send(5, 0, 2, "bXd")) == "out-of-order"
 
 
-def test_replicas_agree_on_who_was_silent_longest_within_one_entry(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replicas_agree_on_who_was_silent_longest_within_one_entry(
+    log: ProducedLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(rules, "MEMORY_BYTES", 3 * 24)
     for producer in (1, 2, 3):
         log.opened(producer)
@@ -417,7 +419,7 @@ def test_replicas_agree_on_who_was_silent_longest_within_one_entry(log: Log, mon
 
 @pytest.mark.parametrize("restarted", [False, True])
 def test_producers_that_renew_themselves_make_room_for_others(
-    log: Log, monkeypatch: pytest.MonkeyPatch, restarted: bool
+    log: ProducedLog, monkeypatch: pytest.MonkeyPatch, restarted: bool
 ) -> None:
     monkeypatch.setattr(rules, "MAX_PRODUCERS", 4)
     for producer in (1, 2):
@@ -435,7 +437,7 @@ def test_producers_that_renew_themselves_make_room_for_others(
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-def test_a_producer_that_renews_itself_is_forgotten_after_a_day(log: Log, restarted: bool) -> None:
+def test_a_producer_that_renews_itself_is_forgotten_after_a_day(log: ProducedLog, restarted: bool) -> None:
     log.opened(7, renews=True)
     log.opened(8)
     for producer in (7, 8):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from node.partition.idempotence import producer_state as rules
 from node.partition.idempotence.producer_state import FORGOTTEN, MEMORY_BYTES, SEQUENCES
 from node.partition.machine import AppendAccepted, AppendRejected, Opened
-from tests.unit.partition.idempotence.producing import Log
+from tests.unit.partition.idempotence.producing import ProducedLog
 
 BATCHES, EVENTS = 2, 6
 """So small that scripts of some dozen steps meet every bound."""
@@ -128,7 +128,7 @@ def test_where_memory_is_scarce_the_machine_forgets_places_and_nothing_else(scri
 
 
 def run(script: list[tuple], *, scarce: bool = False) -> None:  # type: ignore[type-arg]
-    log, model = Log(), Model()
+    log, model = ProducedLog(), Model()
     for step in script:
         log.now_ms += 1
         match step:
@@ -163,7 +163,7 @@ def run(script: list[tuple], *, scarce: bool = False) -> None:  # type: ignore[t
         assert log.machine.state.next_offset == model.next_offset
 
 
-def send(log: Log, model: Model, producer_id: int, epoch: int, first: int, contents: str) -> None:
+def send(log: ProducedLog, model: Model, producer_id: int, epoch: int, first: int, contents: str) -> None:
     expected = model.send(producer_id, epoch, first, contents, log.now_ms)
     found = log.send(producer_id, epoch, first, contents)
     if isinstance(found, AppendAccepted):
@@ -182,7 +182,7 @@ def send(log: Log, model: Model, producer_id: int, epoch: int, first: int, conte
 def test_how_resends_are_cut_never_matters(script: list[tuple[str, ...]]) -> None:
     """The same events, sent again one by one: each is answered as it was within its batch."""
     with mock.patch.multiple(rules, REMEMBERED_BATCHES=BATCHES, REMEMBERED_EVENTS=EVENTS):
-        log = Log()
+        log = ProducedLog()
         log.opened(3)
         sent: list[str] = []
         for step in script:

@@ -32,7 +32,7 @@ def marker(producer: int, epoch: int, *, commit: bool, now_ms: int, term: int = 
     return Marker(producer, epoch, ControlType.COMMIT if commit else ControlType.ABORT, term, now_ms).encode()
 
 
-class Partition:
+class DrivenPartition:
     def __init__(self) -> None:
         self.machine = PartitionMachine()
         self.index = 0

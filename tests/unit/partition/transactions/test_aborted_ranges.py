@@ -12,36 +12,36 @@ from node.partition.machine import AppendAccepted, LogState, Trimmed
 from node.partition.transactions import aborted_ranges
 from node.partition.transactions.aborted_ranges import AbortedRange, AbortedRanges
 from node.partition.transactions.transaction_state import TransactionDone
-from tests.unit.partition.transactions.driving import Partition, code_of
+from tests.unit.partition.transactions.driving import DrivenPartition, code_of
 
 P, Q = 1 << 60, 1 << 61
 
 
 @pytest.fixture
-def partition() -> Partition:
-    return Partition()
+def partition() -> DrivenPartition:
+    return DrivenPartition()
 
 
-def one(partition: Partition, producer: int, epoch: int, contents: str, *, commit: bool) -> None:
+def one(partition: DrivenPartition, producer: int, epoch: int, contents: str, *, commit: bool) -> None:
     assert partition.begin(producer, epoch) == TransactionDone()
     if contents:
         partition.send(producer, epoch, 0, contents)
     partition.end(producer, epoch, commit=commit)
 
 
-def passed_over(partition: Partition, producer: int) -> list[int]:
+def passed_over(partition: DrivenPartition, producer: int) -> list[int]:
     """Offsets that would be, if the event there were the producer's."""
     table, state = partition.machine.transactions, partition.machine.state
     return [at for at in range(state.start_offset, state.next_offset) if table.is_aborted((producer, 0), at)]
 
 
-def rows(partition: Partition) -> list[tuple[Any, ...]]:
+def rows(partition: DrivenPartition) -> list[tuple[Any, ...]]:
     state = msgspec.msgpack.decode(partition.machine.checkpoint(), type=LogState)
     return [msgspec.structs.astuple(row) for row in state.transactions.aborted]
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-def test_a_producer_that_rolls_back_again_makes_its_range_longer(partition: Partition, restarted: bool) -> None:
+def test_a_producer_that_rolls_back_again_makes_its_range_longer(partition: DrivenPartition, restarted: bool) -> None:
     for epoch in range(4):
         one(partition, P, epoch, "ab", commit=False)
         one(partition, Q, epoch, "c", commit=True)  # another's commit is no end of it
@@ -54,7 +54,7 @@ def test_a_producer_that_rolls_back_again_makes_its_range_longer(partition: Part
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-def test_nothing_is_merged_over_a_commit(partition: Partition, restarted: bool) -> None:
+def test_nothing_is_merged_over_a_commit(partition: DrivenPartition, restarted: bool) -> None:
     one(partition, P, 0, "a", commit=False)
     one(partition, P, 1, "b", commit=True)
     if restarted:
@@ -66,7 +66,7 @@ def test_nothing_is_merged_over_a_commit(partition: Partition, restarted: bool) 
     assert passed_over(partition, P) == [0, 2, 3]
 
 
-def test_what_overlaps_of_two_producers_stays_apart(partition: Partition) -> None:
+def test_what_overlaps_of_two_producers_stays_apart(partition: DrivenPartition) -> None:
     partition.begin(P, 0)
     partition.send(P, 0, 0, "a")
     partition.begin(Q, 0)
@@ -79,7 +79,9 @@ def test_what_overlaps_of_two_producers_stays_apart(partition: Partition) -> Non
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-def test_a_range_is_forgotten_when_its_last_event_is_gone_and_not_before(partition: Partition, restarted: bool) -> None:
+def test_a_range_is_forgotten_when_its_last_event_is_gone_and_not_before(
+    partition: DrivenPartition, restarted: bool
+) -> None:
     one(partition, P, 0, "a", commit=False)  # 0, grows
     one(partition, Q, 0, "b", commit=False)  # 1
     one(partition, Q, 1, "c", commit=True)
@@ -100,7 +102,7 @@ def test_a_range_is_forgotten_when_its_last_event_is_gone_and_not_before(partiti
 
 @pytest.mark.parametrize("restarted", [False, True])
 def test_ranges_are_bounded_and_retention_makes_room(
-    partition: Partition, monkeypatch: pytest.MonkeyPatch, restarted: bool
+    partition: DrivenPartition, monkeypatch: pytest.MonkeyPatch, restarted: bool
 ) -> None:
     """Nobody's events are forgotten to make room: what could add a range does not begin."""
     monkeypatch.setattr(aborted_ranges, "MAX_RANGES", 3)
@@ -128,7 +130,7 @@ def test_ranges_are_bounded_and_retention_makes_room(
 
 @pytest.mark.parametrize("commit", [True, False])
 def test_who_only_moves_positions_needs_no_room(
-    partition: Partition, monkeypatch: pytest.MonkeyPatch, commit: bool
+    partition: DrivenPartition, monkeypatch: pytest.MonkeyPatch, commit: bool
 ) -> None:
     """A pipeline reads on, and writes elsewhere, where others have rolled back a lot."""
     monkeypatch.setattr(aborted_ranges, "MAX_RANGES", 1)
@@ -142,7 +144,7 @@ def test_who_only_moves_positions_needs_no_room(
     assert rows(partition) == [(P, 0, 2, True)]
 
 
-def test_who_has_written_in_time_goes_on_writing(partition: Partition, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_has_written_in_time_goes_on_writing(partition: DrivenPartition, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(aborted_ranges, "MAX_RANGES", 1)
     partition.begin(Q, 0)
     partition.send(Q, 0, 0, "a")
@@ -152,7 +154,7 @@ def test_who_has_written_in_time_goes_on_writing(partition: Partition, monkeypat
     assert passed_over(partition, Q) == []
 
 
-def test_what_was_begun_in_time_may_roll_back(partition: Partition, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_begun_in_time_may_roll_back(partition: DrivenPartition, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(aborted_ranges, "MAX_RANGES", 1)
     for producer in (P, Q):
         partition.begin(producer, 0)

@@ -14,7 +14,7 @@ from node.partition.commands import encode_transaction_command
 from node.partition.transactions import participant
 from node.partition.transactions.transaction_commands import Begin
 from tests.batches import batch_of, numbered
-from tests.unit.partition.support import Answers, Node
+from tests.unit.partition.support import Answers, PartitionNode
 from tests.unit.partition.transactions.driving import marker
 
 P = 12 << 32
@@ -22,12 +22,12 @@ COORDINATOR, TIMEOUT_MS = 3, 60_000
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Iterator[Node]:
-    with Node(tmp_path) as node:
+def node(tmp_path: Path) -> Iterator[PartitionNode]:
+    with PartitionNode(tmp_path) as node:
         yield node
 
 
-def send(node: Node, *records: bytes, epoch: int = 0, first: int = 0, begins: bool = True) -> Answers:
+def send(node: PartitionNode, *records: bytes, epoch: int = 0, first: int = 0, begins: bool = True) -> Answers:
     answers = Answers()
     terms = (COORDINATOR, TIMEOUT_MS) if begins else None
     node.replica.append(numbered(records, P, epoch, first, transactional=True), answers, terms)
@@ -40,16 +40,16 @@ def told(answers: Answers) -> Failed:
     return failed
 
 
-def open_keys(node: Node) -> list[tuple[int, int]]:
+def open_keys(node: PartitionNode) -> list[tuple[int, int]]:
     return [one.key for one in node.replica._machine.transactions.open()]
 
 
-def end(node: Node, epoch: int, *, commit: bool) -> None:
+def end(node: PartitionNode, epoch: int, *, commit: bool) -> None:
     node.group.propose(marker(P, epoch, commit=commit, now_ms=node.now_ms), lambda _: None)
     node.turns()
 
 
-def test_it_begins_in_the_same_round_as_its_first_events_which_are_invisible(node: Node) -> None:
+def test_it_begins_in_the_same_round_as_its_first_events_which_are_invisible(node: PartitionNode) -> None:
     before = node.group.last_index
     first, second = send(node, b"a", b"b"), send(node, b"c", first=2, begins=False)
     node.turns()
@@ -61,7 +61,7 @@ def test_it_begins_in_the_same_round_as_its_first_events_which_are_invisible(nod
     assert node.replica.stable_offset == 0
 
 
-def test_what_comes_again_with_its_begin_is_stored_once(node: Node) -> None:
+def test_what_comes_again_with_its_begin_is_stored_once(node: PartitionNode) -> None:
     send(node, b"a")
     node.turns()
     again = send(node, b"a")
@@ -70,7 +70,7 @@ def test_what_comes_again_with_its_begin_is_stored_once(node: Node) -> None:
     assert node.replica.next_offset == 1
 
 
-def test_a_begin_is_an_entry_right_in_front_of_its_batch(node: Node) -> None:
+def test_a_begin_is_an_entry_right_in_front_of_its_batch(node: PartitionNode) -> None:
     before, other = node.group.last_index, Answers()
     node.replica.append(batch_of([b"plain"]), other)
     answers = send(node, b"a")
@@ -82,7 +82,9 @@ def test_a_begin_is_an_entry_right_in_front_of_its_batch(node: Node) -> None:
     assert (other.offsets, answers.offsets) == ([0, 2], [1])
 
 
-def test_it_begins_though_its_first_events_have_wrong_numbers_and_that_is_what_they_are_told(node: Node) -> None:
+def test_it_begins_though_its_first_events_have_wrong_numbers_and_that_is_what_they_are_told(
+    node: PartitionNode,
+) -> None:
     skipping = send(node, b"b", first=1)
     node.turns()
     assert told(skipping).kind == "out_of_order"
@@ -92,7 +94,7 @@ def test_it_begins_though_its_first_events_have_wrong_numbers_and_that_is_what_t
     assert first.offsets == [0]
 
 
-def test_what_begins_has_its_begin_in_front_whatever_was_gathered_before(node: Node) -> None:
+def test_what_begins_has_its_begin_in_front_whatever_was_gathered_before(node: PartitionNode) -> None:
     too_early, begins = send(node, b"a", begins=False), send(node, b"b", first=1)
     node.turns()
     assert told(too_early).kind == "transaction_ended"
@@ -101,7 +103,7 @@ def test_what_begins_has_its_begin_in_front_whatever_was_gathered_before(node: N
 
 
 def test_a_leader_that_is_deposed_says_that_its_begin_is_not_known_to_be_stored(
-    node: Node, caplog: pytest.LogCaptureFixture
+    node: PartitionNode, caplog: pytest.LogCaptureFixture
 ) -> None:
     answers = send(node, b"a")
     node.replica.flush()
@@ -110,7 +112,7 @@ def test_a_leader_that_is_deposed_says_that_its_begin_is_not_known_to_be_stored(
     assert caplog.text == ""
 
 
-def test_after_its_end_nothing_of_it_is_stored(node: Node) -> None:
+def test_after_its_end_nothing_of_it_is_stored(node: PartitionNode) -> None:
     end(node, 4, commit=False)
     late = send(node, b"late", epoch=4)
     node.turns()
@@ -121,7 +123,7 @@ def test_after_its_end_nothing_of_it_is_stored(node: Node) -> None:
     assert open_keys(node) == []
 
 
-def test_while_an_earlier_one_is_open_it_is_told_to_try_again_and_that_one_is_asked_about(node: Node) -> None:
+def test_while_an_earlier_one_is_open_it_is_told_to_try_again_and_that_one_is_asked_about(node: PartitionNode) -> None:
     send(node, b"a")
     node.turns()
     early = send(node, b"b", epoch=1)
@@ -158,14 +160,14 @@ class Asked:
         return Said(self.says, soon=self.soon)
 
 
-async def passes(node: Node, now_s: float) -> None:
+async def passes(node: PartitionNode, now_s: float) -> None:
     node.replica.tick(now_s)
     for _ in range(3):
         await asyncio.sleep(0)
     node.turns()
 
 
-def test_the_coordinator_is_asked_early_less_and_less_often_and_again_when_time_is_over(node: Node) -> None:
+def test_the_coordinator_is_asked_early_less_and_less_often_and_again_when_time_is_over(node: PartitionNode) -> None:
     asked = node.replica.taking_part.ask_outcome = Asked()
     send(node, b"a")
     node.turns()
@@ -197,7 +199,7 @@ def test_the_coordinator_is_asked_early_less_and_less_often_and_again_when_time_
     asyncio.run(story())
 
 
-def test_what_its_coordinator_never_began_is_over_when_it_is_first_asked_about(node: Node) -> None:
+def test_what_its_coordinator_never_began_is_over_when_it_is_first_asked_about(node: PartitionNode) -> None:
     asked = node.replica.taking_part.ask_outcome = Asked()
     asked.says = False
     send(node, b"a")
@@ -212,7 +214,7 @@ def test_what_its_coordinator_never_began_is_over_when_it_is_first_asked_about(n
     assert node.replica.stable_offset == node.replica.next_offset
 
 
-def test_what_is_held_at_a_node_that_is_not_heard_is_asked_about_again_at_once(node: Node) -> None:
+def test_what_is_held_at_a_node_that_is_not_heard_is_asked_about_again_at_once(node: PartitionNode) -> None:
     asked = node.replica.taking_part.ask_outcome = Asked()
     asked.soon = True
     send(node, b"a")
@@ -232,7 +234,7 @@ def test_what_is_held_at_a_node_that_is_not_heard_is_asked_about_again_at_once(n
     asyncio.run(story())
 
 
-def test_a_new_leader_asks_about_what_has_been_open_for_long(node: Node) -> None:
+def test_a_new_leader_asks_about_what_has_been_open_for_long(node: PartitionNode) -> None:
     asked = node.replica.taking_part.ask_outcome = Asked()
     send(node, b"a")
     node.turns()

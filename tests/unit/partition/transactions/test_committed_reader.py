@@ -12,7 +12,7 @@ from node.partition.api import Appended, Earliest, Failed, Latest
 from node.partition.commands import encode_transaction_command
 from node.partition.transactions.transaction_commands import Begin
 from tests.batches import numbered
-from tests.unit.partition.support import Answers, Node, flat, read_all
+from tests.unit.partition.support import Answers, PartitionNode, flat, read_all
 from tests.unit.partition.transactions.driving import marker
 
 P = 1 << 40
@@ -28,25 +28,25 @@ class Wakes:
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Iterator[Node]:
-    with Node(tmp_path) as node:
+def node(tmp_path: Path) -> Iterator[PartitionNode]:
+    with PartitionNode(tmp_path) as node:
         yield node
 
 
-def propose(node: Node, entry: bytes) -> None:
+def propose(node: PartitionNode, entry: bytes) -> None:
     node.group.propose(entry, lambda _: None)
     node.turns()
 
 
-def begin(node: Node, producer: int = P, epoch: int = 0) -> None:
+def begin(node: PartitionNode, producer: int = P, epoch: int = 0) -> None:
     propose(node, encode_transaction_command(Begin(producer, epoch, 3, 60_000, node.now_ms)))
 
 
-def end(node: Node, producer: int = P, epoch: int = 0, *, commit: bool) -> None:
+def end(node: PartitionNode, producer: int = P, epoch: int = 0, *, commit: bool) -> None:
     propose(node, marker(producer, epoch, commit=commit, now_ms=node.now_ms))
 
 
-def send(node: Node, *records: bytes, producer: int = P, epoch: int = 0, first: int = 0) -> Answers:
+def send(node: PartitionNode, *records: bytes, producer: int = P, epoch: int = 0, first: int = 0) -> Answers:
     answers = Answers()
     digests = b"".join(record[:1] * 4 for record in records)
     node.replica.append(numbered(records, producer, epoch, first, digests, transactional=True), answers)
@@ -54,7 +54,7 @@ def send(node: Node, *records: bytes, producer: int = P, epoch: int = 0, first: 
     return answers
 
 
-def test_a_committed_reader_waits_at_the_last_stable_offset_and_is_woken_when_it_moves(node: Node) -> None:
+def test_a_committed_reader_waits_at_the_last_stable_offset_and_is_woken_when_it_moves(node: PartitionNode) -> None:
     node.append(b"plain")
     begin(node)
     assert send(node, b"a", b"b").offsets == [1]
@@ -71,7 +71,7 @@ def test_a_committed_reader_waits_at_the_last_stable_offset_and_is_woken_when_it
 
 
 @pytest.mark.parametrize("reopen", [False, True])
-def test_aborted_events_are_passed_over_also_by_a_node_that_starts_anew(node: Node, reopen: bool) -> None:
+def test_aborted_events_are_passed_over_also_by_a_node_that_starts_anew(node: PartitionNode, reopen: bool) -> None:
     begin(node)
     send(node, b"a", b"b")
     node.append(b"between")
@@ -86,7 +86,7 @@ def test_aborted_events_are_passed_over_also_by_a_node_that_starts_anew(node: No
     assert [record for _, record in read_all(node.replica)] == [b"a", b"b", b"between", b"c", b"behind"]
 
 
-def test_what_is_cached_for_tail_readers_knows_its_transaction(node: Node) -> None:
+def test_what_is_cached_for_tail_readers_knows_its_transaction(node: PartitionNode) -> None:
     """The batch was put into the cache when it was committed, before its transaction was decided."""
     first, second = (node.replica.open_reader(Latest(), Wakes()) for _ in range(2))
     assert first.poll(1, EVERYTHING) == second.poll(1, EVERYTHING) == []
@@ -99,7 +99,7 @@ def test_what_is_cached_for_tail_readers_knows_its_transaction(node: Node) -> No
         assert flat(reader.poll(10, EVERYTHING)) == [(2, b"c")]
 
 
-def test_latest_is_the_last_stable_offset_for_who_reads_committed(node: Node) -> None:
+def test_latest_is_the_last_stable_offset_for_who_reads_committed(node: PartitionNode) -> None:
     begin(node)
     send(node, b"a")
     committed, uncommitted = (
@@ -113,7 +113,7 @@ def test_latest_is_the_last_stable_offset_for_who_reads_committed(node: Node) ->
 
 
 def test_a_long_aborted_stretch_is_passed_in_shares_and_never_forgotten(
-    node: Node, monkeypatch: pytest.MonkeyPatch
+    node: PartitionNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reader_module, "ABORTED_BATCHES_PER_POLL", 4)
     begin(node)
@@ -134,7 +134,7 @@ def test_a_long_aborted_stretch_is_passed_in_shares_and_never_forgotten(
     assert polls == 3
 
 
-def test_an_append_after_the_end_is_refused_by_name(node: Node) -> None:
+def test_an_append_after_the_end_is_refused_by_name(node: PartitionNode) -> None:
     assert _refusal(send(node, b"a")).kind == "transaction_ended"
     begin(node)
     end(node, commit=False)
@@ -142,7 +142,7 @@ def test_an_append_after_the_end_is_refused_by_name(node: Node) -> None:
     assert (failure.kind, failure.retriable) == ("transaction_ended", False)
 
 
-def test_numbers_of_a_transaction_and_of_a_producer_never_share_an_entry(node: Node) -> None:
+def test_numbers_of_a_transaction_and_of_a_producer_never_share_an_entry(node: PartitionNode) -> None:
     """The same id, the same epoch, and numbers that would connect: in one turn."""
     begin(node)
     answers = Answers()
@@ -154,7 +154,7 @@ def test_numbers_of_a_transaction_and_of_a_producer_never_share_an_entry(node: N
     assert kinds == ["producer_unknown", "stored", "stored"]
 
 
-def test_retention_stops_at_the_oldest_open_transaction(node: Node) -> None:
+def test_retention_stops_at_the_oldest_open_transaction(node: PartitionNode) -> None:
     node.append(b"old")
     begin(node)
     send(node, b"a")
@@ -170,7 +170,7 @@ def test_retention_stops_at_the_oldest_open_transaction(node: Node) -> None:
     assert node.replica._machine.transactions.aborted == 0
 
 
-def test_duplicates_inside_a_transaction_are_answered_with_their_first_place(node: Node) -> None:
+def test_duplicates_inside_a_transaction_are_answered_with_their_first_place(node: PartitionNode) -> None:
     begin(node)
     send(node, b"a", b"b")
     again = send(node, b"a", b"b").last

@@ -17,19 +17,19 @@ from node.partition.entries import entry_dump
 from node.partition.entries.queries import DumpEntries, EntryList
 from node.partition.transactions.transaction_commands import Begin, Prepare, StageOffset
 from tests.batches import entry_of, numbered
-from tests.unit.partition.support import Answers, Node
+from tests.unit.partition.support import Answers, PartitionNode
 from tests.unit.partition.transactions.driving import marker
 
 P = 1 << 40
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Iterator[Node]:
-    with Node(tmp_path) as node:
+def node(tmp_path: Path) -> Iterator[PartitionNode]:
+    with PartitionNode(tmp_path) as node:
         yield node
 
 
-def propose(node: Node, entry: bytes) -> int:
+def propose(node: PartitionNode, entry: bytes) -> int:
     done: list[object] = []
     node.group.propose(entry, done.append)
     node.turns()
@@ -38,13 +38,13 @@ def propose(node: Node, entry: bytes) -> int:
     return outcome.index
 
 
-def dump(node: Node, after: int = 0, limit: int = 100, offset: int = -1) -> EntryList:
+def dump(node: PartitionNode, after: int = 0, limit: int = 100, offset: int = -1) -> EntryList:
     answer = asyncio.run(node.replica.ask(DumpEntries(after, limit, offset)))
     assert isinstance(answer, EntryList)
     return answer
 
 
-def test_batches_show_their_head_and_markers_what_they_end(node: Node) -> None:
+def test_batches_show_their_head_and_markers_what_they_end(node: PartitionNode) -> None:
     node.append(b"plain", b"two")
     propose(node, encode_transaction_command(Begin(P, 4, 3, 60_000, node.now_ms)))
     node.replica.append(numbered([b"in it"], P, 4, 0, transactional=True), Answers())
@@ -65,7 +65,7 @@ def test_batches_show_their_head_and_markers_what_they_end(node: Node) -> None:
     assert aborted.attributes == Attributes.APPEND_TIME | Attributes.TRANSACTIONAL | Attributes.CONTROL
 
 
-def test_every_command_has_its_words(node: Node) -> None:
+def test_every_command_has_its_words(node: PartitionNode) -> None:
     now_ms = node.now_ms
     for entry in (
         encode_group_command(Claim("g", "me", "", 3, timestamp_ms=now_ms)),
@@ -88,14 +88,14 @@ def test_every_command_has_its_words(node: Node) -> None:
     assert all(one.detail for one in rows)
 
 
-async def _open_producer(node: Node) -> None:
+async def _open_producer(node: PartitionNode) -> None:
     opening = asyncio.ensure_future(node.replica.open_producer(ProducerRequest(5, 0, None)))
     await asyncio.sleep(0)
     node.turns()
     await opening
 
 
-def test_pages_begin_behind_an_index_or_at_an_event(node: Node) -> None:
+def test_pages_begin_behind_an_index_or_at_an_event(node: PartitionNode) -> None:
     for number in range(6):
         node.append(b"%d" % number, b"more")
     whole = dump(node)
@@ -108,14 +108,14 @@ def test_pages_begin_behind_an_index_or_at_an_event(node: Node) -> None:
     assert dump(node, after=whole.entries[-1].index).entries == []
 
 
-def test_an_answer_is_bounded_in_bytes_too(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_is_bounded_in_bytes_too(node: PartitionNode, monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(5):
         node.append(bytes(1000))
     monkeypatch.setattr(entry_dump, "READ_BYTES", 2000)
     assert len([one for one in dump(node).entries if one.kind == "batch"]) == 2
 
 
-def test_what_was_stored_before_is_not_shown_as_stored_again(node: Node) -> None:
+def test_what_was_stored_before_is_not_shown_as_stored_again(node: PartitionNode) -> None:
     asyncio.run(_open_producer(node))
     for _ in range(2):
         node.replica.append(numbered([b"a"], 5, 0, 0, b"aaaa"), Answers())
@@ -125,7 +125,7 @@ def test_what_was_stored_before_is_not_shown_as_stored_again(node: Node) -> None
     assert (again.base_offset, again.stored, again.count) == (-1, 0, 1)
 
 
-def test_a_batch_whose_records_are_damaged_is_shown_as_that_and_the_list_goes_on(node: Node) -> None:
+def test_a_batch_whose_records_are_damaged_is_shown_as_that_and_the_list_goes_on(node: PartitionNode) -> None:
     whole = entry_of([b"record"], node.now_ms)
     propose(node, whole[:-1] + bytes((whole[-1] ^ 1,)))
     node.append(b"behind")

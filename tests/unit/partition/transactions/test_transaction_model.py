@@ -13,7 +13,7 @@ from node.partition.commands import Trim, encode_transaction_command
 from node.partition.machine import IndexBatch
 from node.partition.transactions.transaction_commands import Begin
 from tests.batches import records_in
-from tests.unit.partition.transactions.driving import TIMEOUT_MS, Partition, batch, marker
+from tests.unit.partition.transactions.driving import TIMEOUT_MS, DrivenPartition, batch, marker
 
 PRODUCERS = 3
 WORDS = ["begin", "delay", "send", "send", "end", "whole", "again", "plain", "trim", "restart"]
@@ -36,7 +36,7 @@ class World:
     """Coordinators that follow the rules, and a network that keeps every message and delivers it again at will."""
 
     def __init__(self) -> None:
-        self.partition = Partition()
+        self.partition = DrivenPartition()
         self.epoch = dict.fromkeys(range(PRODUCERS), 0)
         self.sent = dict.fromkeys(range(PRODUCERS), 0)
         self.decided: dict[tuple[int, int], bool] = {}

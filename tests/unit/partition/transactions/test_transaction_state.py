@@ -21,24 +21,24 @@ from node.partition.machine import AppendAccepted, AppendRejected, Trimmed
 from node.partition.transactions import transaction_state
 from node.partition.transactions.transaction_commands import Begin
 from node.partition.transactions.transaction_state import TransactionDone, TransactionsRow, TransactionTable
-from tests.unit.partition.transactions.driving import Partition, code_of
+from tests.unit.partition.transactions.driving import DrivenPartition, code_of
 
 P, Q = 1 << 40, 5
 
 
 @pytest.fixture
-def partition() -> Partition:
-    return Partition()
+def partition() -> DrivenPartition:
+    return DrivenPartition()
 
 
-def begun(partition: Partition, producer: int = P, epoch: int = 0) -> None:
+def begun(partition: DrivenPartition, producer: int = P, epoch: int = 0) -> None:
     assert partition.begin(producer, epoch) == TransactionDone()
 
 
 # ---------------------------------------------------------------- begin
 
 
-def test_a_begin_that_comes_again_is_done_and_changes_nothing(partition: Partition) -> None:
+def test_a_begin_that_comes_again_is_done_and_changes_nothing(partition: DrivenPartition) -> None:
     begun(partition)
     partition.send(P, 0, 0, "ab")
     before = partition.machine.transactions.row()
@@ -47,7 +47,7 @@ def test_a_begin_that_comes_again_is_done_and_changes_nothing(partition: Partiti
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_a_begin_that_comes_after_the_end_is_refused(partition: Partition, commit: bool) -> None:
+def test_a_begin_that_comes_after_the_end_is_refused(partition: DrivenPartition, commit: bool) -> None:
     begun(partition, epoch=3)
     partition.end(P, 3, commit=commit)
     for late in (3, 2):
@@ -55,7 +55,7 @@ def test_a_begin_that_comes_after_the_end_is_refused(partition: Partition, commi
     begun(partition, epoch=4)
 
 
-def test_a_begin_that_is_overtaken_by_the_end_never_opens_anything(partition: Partition) -> None:
+def test_a_begin_that_is_overtaken_by_the_end_never_opens_anything(partition: DrivenPartition) -> None:
     """The coordinator told the partition of an abort before the begin arrived."""
     assert partition.end(P, 0, commit=False) == TransactionDone()
     partition.restart()
@@ -63,7 +63,7 @@ def test_a_begin_that_is_overtaken_by_the_end_never_opens_anything(partition: Pa
     assert partition.machine.transactions.open() == []
 
 
-def test_the_next_transaction_waits_for_the_marker_of_the_one_before(partition: Partition) -> None:
+def test_the_next_transaction_waits_for_the_marker_of_the_one_before(partition: DrivenPartition) -> None:
     begun(partition)
     assert code_of(partition.begin(P, 1)) == "undecided"
     partition.end(P, 0, commit=True)
@@ -75,11 +75,11 @@ def test_the_next_transaction_waits_for_the_marker_of_the_one_before(partition: 
     ("producer", "epoch", "timeout_ms"),
     [(-1, 0, 1000), (2**63 - 1, -1, 1000), (1, 32768, 1000), (1, 0, 0), (1, 0, 4 * 3600 * 1000 + 1)],
 )
-def test_nonsense_is_refused(partition: Partition, producer: int, epoch: int, timeout_ms: int) -> None:
+def test_nonsense_is_refused(partition: DrivenPartition, producer: int, epoch: int, timeout_ms: int) -> None:
     assert code_of(partition._told(Begin(producer, epoch, 3, timeout_ms, partition.now_ms))) == "invalid"
 
 
-def test_open_transactions_are_bounded(partition: Partition, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_open_transactions_are_bounded(partition: DrivenPartition, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transaction_state, "MAX_OPEN", 2)
     begun(partition, 1)
     begun(partition, 2)
@@ -92,7 +92,7 @@ def test_open_transactions_are_bounded(partition: Partition, monkeypatch: pytest
 # ---------------------------------------------------------------- events
 
 
-def test_events_are_stored_once_each_however_they_are_cut(partition: Partition) -> None:
+def test_events_are_stored_once_each_however_they_are_cut(partition: DrivenPartition) -> None:
     begun(partition)
     assert partition.send(P, 0, 0, "abc") == AppendAccepted(0, partition.now_ms, 3)
     partition.plain(2)
@@ -102,7 +102,7 @@ def test_events_are_stored_once_each_however_they_are_cut(partition: Partition) 
     assert partition.machine.state.next_offset == 6
 
 
-def test_what_two_windows_hold_is_recognised_when_it_comes_again(partition: Partition) -> None:
+def test_what_two_windows_hold_is_recognised_when_it_comes_again(partition: DrivenPartition) -> None:
     begun(partition)
     count = 2 * MOST_UNDER_WAY
     for number in range(count):
@@ -112,7 +112,7 @@ def test_what_two_windows_hold_is_recognised_when_it_comes_again(partition: Part
     assert (again.duplicate, partition.machine.state.next_offset) == (True, count)
 
 
-def test_events_begin_with_number_0_and_leave_no_gap(partition: Partition) -> None:
+def test_events_begin_with_number_0_and_leave_no_gap(partition: DrivenPartition) -> None:
     begun(partition)
     assert code_of(partition.send(P, 0, 1, "b")) == "out-of-order"
     partition.send(P, 0, 0, "a")
@@ -121,7 +121,7 @@ def test_events_begin_with_number_0_and_leave_no_gap(partition: Partition) -> No
     assert partition.machine.state.next_offset == 1
 
 
-def test_without_a_begin_and_after_the_end_events_are_refused(partition: Partition) -> None:
+def test_without_a_begin_and_after_the_end_events_are_refused(partition: DrivenPartition) -> None:
     assert code_of(partition.send(P, 0, 0, "a")) == "transaction-ended"
     begun(partition)
     assert code_of(partition.send(P, 1, 0, "a")) == "transaction-ended"
@@ -132,7 +132,7 @@ def test_without_a_begin_and_after_the_end_events_are_refused(partition: Partiti
     assert partition.machine.state.next_offset == 0
 
 
-def test_a_transaction_has_nothing_to_do_with_an_idempotent_producer_of_its_id(partition: Partition) -> None:
+def test_a_transaction_has_nothing_to_do_with_an_idempotent_producer_of_its_id(partition: DrivenPartition) -> None:
     begun(partition, 5)
     partition.send(5, 0, 0, "a")
     assert partition.machine.producers.get(5) is None
@@ -141,7 +141,7 @@ def test_a_transaction_has_nothing_to_do_with_an_idempotent_producer_of_its_id(p
 # ---------------------------------------------------------------- what is stable
 
 
-def test_the_stable_offset_stands_before_the_oldest_open_transaction(partition: Partition) -> None:
+def test_the_stable_offset_stands_before_the_oldest_open_transaction(partition: DrivenPartition) -> None:
     partition.plain(2)
     begun(partition, P)
     begun(partition, Q)
@@ -160,7 +160,7 @@ def test_the_stable_offset_stands_before_the_oldest_open_transaction(partition: 
     assert not partition.machine.transactions.is_aborted((P, 0), 3)
 
 
-def test_a_marker_takes_no_offset_and_comes_as_often_as_it_likes(partition: Partition) -> None:
+def test_a_marker_takes_no_offset_and_comes_as_often_as_it_likes(partition: DrivenPartition) -> None:
     begun(partition)
     partition.send(P, 0, 0, "a")
     for _ in range(3):
@@ -169,7 +169,7 @@ def test_a_marker_takes_no_offset_and_comes_as_often_as_it_likes(partition: Part
     assert partition.machine.transactions.aborted == 1
 
 
-def test_a_delayed_marker_of_an_older_epoch_ends_nothing(partition: Partition) -> None:
+def test_a_delayed_marker_of_an_older_epoch_ends_nothing(partition: DrivenPartition) -> None:
     begun(partition, epoch=0)
     partition.end(P, 0, commit=True)
     begun(partition, epoch=1)
@@ -179,7 +179,7 @@ def test_a_delayed_marker_of_an_older_epoch_ends_nothing(partition: Partition) -
     assert partition.stable_offset == 0
 
 
-def test_a_marker_from_beyond_an_open_epoch_is_refused(partition: Partition) -> None:
+def test_a_marker_from_beyond_an_open_epoch_is_refused(partition: DrivenPartition) -> None:
     begun(partition, epoch=0)
     assert code_of(partition.end(P, 1, commit=True)) == "undecided"
     assert partition.machine.transactions.get(P, 0) is not None
@@ -187,7 +187,7 @@ def test_a_marker_from_beyond_an_open_epoch_is_refused(partition: Partition) -> 
 
 @pytest.mark.parametrize("ends", ["in memory", "from a checkpoint"])
 def test_what_was_committed_stays_so_when_its_end_was_forgotten_and_it_came_again(
-    partition: Partition, monkeypatch: pytest.MonkeyPatch, ends: str
+    partition: DrivenPartition, monkeypatch: pytest.MonkeyPatch, ends: str
 ) -> None:
     """A begin and an event that were delayed behind the ends of ten thousand others: the partition aborts them."""
     monkeypatch.setattr(transaction_state, "MAX_ENDED", 1)
@@ -205,7 +205,7 @@ def test_what_was_committed_stays_so_when_its_end_was_forgotten_and_it_came_agai
 
 
 def test_what_was_aborted_twice_stays_aborted_when_the_first_time_is_trimmed(
-    partition: Partition, monkeypatch: pytest.MonkeyPatch
+    partition: DrivenPartition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transaction_state, "MAX_ENDED", 1)
     for others in range(2):
@@ -218,7 +218,7 @@ def test_what_was_aborted_twice_stays_aborted_when_the_first_time_is_trimmed(
     assert partition.machine.transactions.is_aborted((P, 0), 1)
 
 
-def test_retention_never_takes_what_is_undecided(partition: Partition) -> None:
+def test_retention_never_takes_what_is_undecided(partition: DrivenPartition) -> None:
     partition.plain(4)
     begun(partition)
     partition.send(P, 0, 0, "ab")
@@ -230,7 +230,7 @@ def test_retention_never_takes_what_is_undecided(partition: Partition) -> None:
 
 
 def test_producers_that_ended_are_remembered_in_a_bounded_number(
-    partition: Partition, monkeypatch: pytest.MonkeyPatch
+    partition: DrivenPartition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transaction_state, "MAX_ENDED", 3)
     for producer in (1, 2, 3, 1, 4):
@@ -243,7 +243,7 @@ def test_producers_that_ended_are_remembered_in_a_bounded_number(
 # ---------------------------------------------------------------- offsets of consumer groups
 
 
-def test_a_staged_offset_counts_when_the_transaction_commits(partition: Partition) -> None:
+def test_a_staged_offset_counts_when_the_transaction_commits(partition: DrivenPartition) -> None:
     partition.plain(10)
     claim = partition.claimed("g").claim
     begun(partition)
@@ -258,7 +258,7 @@ def test_a_staged_offset_counts_when_the_transaction_commits(partition: Partitio
     assert partition.position("g") == 7
 
 
-def test_a_staged_offset_is_gone_when_the_transaction_aborts(partition: Partition) -> None:
+def test_a_staged_offset_is_gone_when_the_transaction_aborts(partition: DrivenPartition) -> None:
     partition.plain(10)
     claim = partition.claimed("g").claim
     begun(partition)
@@ -268,7 +268,7 @@ def test_a_staged_offset_is_gone_when_the_transaction_aborts(partition: Partitio
     assert partition.machine.transactions.aborted == 0, "it wrote no event"
 
 
-def test_a_claim_that_takes_over_dooms_what_was_staged(partition: Partition) -> None:
+def test_a_claim_that_takes_over_dooms_what_was_staged(partition: DrivenPartition) -> None:
     """The hole of KIP-447: frozen between offset and commit, replaced, thawed."""
     partition.plain(10)
     claim = partition.claimed("g", 1).claim
@@ -282,7 +282,7 @@ def test_a_claim_that_takes_over_dooms_what_was_staged(partition: Partition) -> 
     assert partition.position("g") == -1
 
 
-def test_a_claim_that_is_refused_dooms_nothing(partition: Partition) -> None:
+def test_a_claim_that_is_refused_dooms_nothing(partition: DrivenPartition) -> None:
     partition.plain(10)
     claim = partition.claimed("g", 2).claim
     begun(partition)
@@ -291,7 +291,7 @@ def test_a_claim_that_is_refused_dooms_nothing(partition: Partition) -> None:
     assert partition.prepare(P, 0) == TransactionDone()
 
 
-def test_while_it_is_being_decided_nobody_takes_over(partition: Partition) -> None:
+def test_while_it_is_being_decided_nobody_takes_over(partition: DrivenPartition) -> None:
     partition.plain(10)
     claim = partition.claimed("g", 1).claim
     begun(partition)
@@ -304,7 +304,7 @@ def test_while_it_is_being_decided_nobody_takes_over(partition: Partition) -> No
     assert partition.claimed("g", 2).position == 4
 
 
-def test_an_owner_that_leaves_for_good_leaves_its_prepared_offset(partition: Partition) -> None:
+def test_an_owner_that_leaves_for_good_leaves_its_prepared_offset(partition: DrivenPartition) -> None:
     partition.plain(10)
     claim = partition.claimed("g").claim
     begun(partition)
@@ -317,7 +317,7 @@ def test_an_owner_that_leaves_for_good_leaves_its_prepared_offset(partition: Par
 
 @pytest.mark.parametrize("prepared", [True, False])
 def test_an_operator_who_moves_the_group_comes_before_or_after_never_between(
-    partition: Partition, prepared: bool
+    partition: DrivenPartition, prepared: bool
 ) -> None:
     partition.plain(10)
     claim = partition.claimed("g").claim
@@ -338,7 +338,7 @@ def test_an_operator_who_moves_the_group_comes_before_or_after_never_between(
 
 
 @pytest.mark.parametrize("how", [End.CLOSED, End.LOST])
-def test_a_terminus_that_is_gone_does_not_come_back_by_a_commit(partition: Partition, how: End) -> None:
+def test_a_terminus_that_is_gone_does_not_come_back_by_a_commit(partition: DrivenPartition, how: End) -> None:
     partition.plain(10)
     key = terminus_key("link")
     owned = partition.apply(encode_group_command(Claim(key, "m", "link", expiry_s=0, timestamp_ms=partition.now_ms)))
@@ -350,7 +350,7 @@ def test_a_terminus_that_is_gone_does_not_come_back_by_a_commit(partition: Parti
     assert partition.machine.ownership.get(key) is None
 
 
-def test_after_an_operators_word_nobody_stages_without_a_claim(partition: Partition) -> None:
+def test_after_an_operators_word_nobody_stages_without_a_claim(partition: DrivenPartition) -> None:
     """His commit takes every claim out of force, and stands there as claim 0."""
     partition.plain(10)
     begun(partition)
@@ -360,7 +360,7 @@ def test_after_an_operators_word_nobody_stages_without_a_claim(partition: Partit
     assert partition.position("g") == 2
 
 
-def test_staging_is_refused_to_who_does_not_own_and_beyond_the_log(partition: Partition) -> None:
+def test_staging_is_refused_to_who_does_not_own_and_beyond_the_log(partition: DrivenPartition) -> None:
     partition.plain(10)
     claim = partition.claimed("g").claim
     assert code_of(partition.stage(P, 0, "g", claim, 4)) == "ended"
@@ -372,7 +372,7 @@ def test_staging_is_refused_to_who_does_not_own_and_beyond_the_log(partition: Pa
     assert partition.stage(P, 0, "g", claim, 10) == TransactionDone()
 
 
-def test_what_a_transaction_moves_is_bounded(partition: Partition, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_transaction_moves_is_bounded(partition: DrivenPartition, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transaction_state, "MAX_STAGED", 1)
     partition.plain(1)
     one, two = partition.claimed("one").claim, partition.claimed("two").claim
@@ -381,7 +381,7 @@ def test_what_a_transaction_moves_is_bounded(partition: Partition, monkeypatch: 
     assert code_of(partition.stage(P, 0, "two", two, 1)) == "too-many"
 
 
-def test_a_prepare_of_what_is_not_open_is_refused(partition: Partition) -> None:
+def test_a_prepare_of_what_is_not_open_is_refused(partition: DrivenPartition) -> None:
     assert code_of(partition.prepare(P, 0)) == "unknown"
     begun(partition)
     assert code_of(partition.prepare(P, 1)) == "unknown"
@@ -394,7 +394,7 @@ def test_a_prepare_of_what_is_not_open_is_refused(partition: Partition) -> None:
 # ---------------------------------------------------------------- a snapshot anywhere
 
 
-def test_a_checkpoint_between_begin_and_first_event_keeps_the_transaction(partition: Partition) -> None:
+def test_a_checkpoint_between_begin_and_first_event_keeps_the_transaction(partition: DrivenPartition) -> None:
     begun(partition)
     partition.restart()
     assert isinstance(partition.send(P, 0, 0, "a"), AppendAccepted)

@@ -7,17 +7,17 @@ import pytest
 from node.partition.commands import Trim
 from node.partition.machine import Trimmed
 from node.partition.transactions.transaction_state import TransactionDone
-from tests.unit.partition.transactions.driving import Partition, code_of
+from tests.unit.partition.transactions.driving import DrivenPartition, code_of
 
 P, Q = 1 << 40, 5
 
 
 @pytest.fixture
-def partition() -> Partition:
-    return Partition()
+def partition() -> DrivenPartition:
+    return DrivenPartition()
 
 
-def test_a_marker_of_an_older_epoch_leaves_the_last_end_as_it_is(partition: Partition) -> None:
+def test_a_marker_of_an_older_epoch_leaves_the_last_end_as_it_is(partition: DrivenPartition) -> None:
     partition.begin(P, 5)
     partition.end(P, 5, commit=True)
     assert partition.end(P, 3, commit=False) == TransactionDone()
@@ -26,7 +26,7 @@ def test_a_marker_of_an_older_epoch_leaves_the_last_end_as_it_is(partition: Part
     assert code_of(partition.begin(P, 5)) == "ended"
 
 
-def test_an_aborted_range_is_remembered_until_its_last_event_is_trimmed(partition: Partition) -> None:
+def test_an_aborted_range_is_remembered_until_its_last_event_is_trimmed(partition: DrivenPartition) -> None:
     partition.begin(P, 0)
     partition.send(P, 0, 0, "abc")
     partition.plain(2)
@@ -40,7 +40,9 @@ def test_an_aborted_range_is_remembered_until_its_last_event_is_trimmed(partitio
 
 
 @pytest.mark.parametrize("first", [P, Q])
-def test_a_group_never_goes_back_in_whatever_order_its_transactions_commit(partition: Partition, first: int) -> None:
+def test_a_group_never_goes_back_in_whatever_order_its_transactions_commit(
+    partition: DrivenPartition, first: int
+) -> None:
     partition.plain(10)
     claim = partition.claimed("g").claim
     for producer, position in ((P, 8), (Q, 3)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from node.partition.api import After, Earliest, Failed, Owner, ReadError
+from node.partition.api import After, Earliest, Failed, ReaderClaim, ReadError
 from node.partition.consumer_groups.group_state import Claim, Commit, Owned
 from tests.batches import batch_of
 from tests.unit.rpc.support import MemoryPartition, cluster_of, until
@@ -31,8 +31,8 @@ async def test_a_node_that_is_away_or_has_no_replica_did_nothing() -> None:
             await nodes[2].network.stop()
 
 
-@pytest.mark.parametrize("owner", [None, Owner("g", 17), Owner("\x00link", 2**63)])
-async def test_a_reader_says_in_whose_name_it_reads(owner: Owner | None) -> None:
+@pytest.mark.parametrize("owner", [None, ReaderClaim("g", 17), ReaderClaim("\x00link", 2**63)])
+async def test_a_reader_says_in_whose_name_it_reads(owner: ReaderClaim | None) -> None:
     async with cluster_of(1, 2) as nodes:
         partition = nodes[2].groups[GROUP] = MemoryPartition()
         reader = nodes[1].network.client(2).open_reader(GROUP, After(3), lambda: None, owner)
@@ -46,7 +46,7 @@ async def test_of_what_a_reader_has_fetched_nothing_is_handed_out_once_another_o
     async with cluster_of(1, 2) as nodes:
         partition = nodes[2].groups[GROUP] = MemoryPartition()
         partition.append(batch_of([b"a", b"b"]), lambda outcome: None)
-        reader = nodes[1].network.client(2).open_reader(GROUP, Earliest(), lambda: None, Owner("g", 17))
+        reader = nodes[1].network.client(2).open_reader(GROUP, Earliest(), lambda: None, ReaderClaim("g", 17))
         await until(lambda: getattr(reader, "buffered_bytes", 0), "the events")
         partition.readers[0].error = ReadError(kind, "why", False)  # type: ignore[arg-type]
         partition.readers[0].wake()
