@@ -7,14 +7,14 @@ import argparse
 import asyncio
 import uuid
 
-from holdfast.client import AdminClient, ConsumerClient, Event, HoldfastError, ProducerClient, ProducerOptions, Start
+from holdfast.client import AdminClient, ConsumerClient, Event, HoldfastError, ProducerClient, Start
 
 EVENTS = 1000
 
 
 async def produce(servers: list[str], log: str) -> None:
-    # Events wait up to 5 ms for company, so that they travel in large pieces. Closing waits for all confirmations.
-    async with ProducerClient(servers, log, ProducerOptions(linger_s=0.005)) as producer:
+    # Events of one turn of the event loop travel together. Closing waits for all confirmations.
+    async with ProducerClient(servers, log) as producer:
         for number in range(EVENTS):
             await producer.send(f"reading {number}", key=f"sensor-{number % 10}")  # returns when it is buffered
 

@@ -86,8 +86,6 @@ class ProducerOptions:
     # the measured rate, and not only when the buffer is full. None or 0: only then. Kafka leaves the same to its users,
     # who size `buffer.memory` (librdkafka: `queue.buffering.max.messages`) for one rate.
     latency_target_s: float | None = 0.02
-    linger_s: float = 0.0  # how long `send` lets events wait for company; 0: until the end of the loop's turn
-    linger_bytes: int = 256 * 1024  # they wait no longer once they are so many
     max_batch_bytes: int = MAX_BATCH_BYTES  # of `create_batch`, unless it is told otherwise
     compression: Compression = "none"  # of events on their way to a node, those together that go out together
     delivery_timeout_s: float = 30.0  # without any confirmation for so long, events are given up
@@ -102,7 +100,7 @@ class ProducerOptions:
     network: NetworkOptions = field(default_factory=NetworkOptions)
 
     def check(self) -> None:
-        for name in ("window", "max_buffered_events", "max_buffered_bytes", "linger_bytes", "max_batch_bytes"):
+        for name in ("window", "max_buffered_events", "max_buffered_bytes", "max_batch_bytes"):
             check_count(name, getattr(self, name))
         for name in ("delivery_timeout_s", "transaction_timeout_s"):
             check_time(name, getattr(self, name))
@@ -112,9 +110,8 @@ class ProducerOptions:
         if self.after_failure not in get_args(AfterFailure):
             names = ", ".join(get_args(AfterFailure))
             raise ConfigurationError(f"after_failure is one of {names}, not {self.after_failure!r}")
-        for name in ("linger_s", "latency_target_s"):
-            if getattr(self, name):
-                check_time(name, getattr(self, name))
+        if self.latency_target_s:
+            check_time("latency_target_s", self.latency_target_s)
         self._check_idempotence()
         self._check_transactions()
 

@@ -17,10 +17,9 @@ of that partition to its leader.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Any
 
 from holdfast.client.errors import (
     ClosedError,
@@ -29,15 +28,15 @@ from holdfast.client.errors import (
 )
 from holdfast.client.events import Event
 from holdfast.client.options import ProducerOptions, check_log, options_of
-from holdfast.client.produce.accumulator import Accumulator
-from holdfast.client.produce.delivery import Delivery, DeliveryResult, Done
-from holdfast.client.produce.event_batch import EventBatch, contents_of, place_of, publication_of
-from holdfast.client.produce.intake import Intake
+from holdfast.client.produce.delivery import Delivery, DeliveryResult
+from holdfast.client.produce.event_batch import EventBatch, publication_of
 from holdfast.client.produce.partition_sender import PartitionSender, ProducerStats
+from holdfast.client.produce.partitions import Partitions
 from holdfast.client.produce.producer_identity import (
     PartitionPublishingOptions,
     PartitionPublishingProperties,
 )
+from holdfast.client.produce.sending import Sending
 from holdfast.client.transact.control_link import LastTransaction
 from holdfast.client.transact.group_member import (
     DEFAULT_LEASE_S,
@@ -46,13 +45,13 @@ from holdfast.client.transact.group_member import (
     MemberTransactor,
     MemberWish,
 )
-from holdfast.client.transact.transaction import ProducerSide, Transaction
+from holdfast.client.transact.transaction import Transaction
 from holdfast.client.transact.transactor import Transactor
 from holdfast.client.transport.network import Network
 from holdfast.client.waits.release import Release
 
 
-class ProducerClient:
+class ProducerClient(Sending):
     """Publishes events to one log.
 
     async with ProducerClient("127.0.0.1:5672", "trades") as producer:
@@ -83,13 +82,13 @@ class ProducerClient:
         options.check()
         self.options = options
         self.stats = ProducerStats()
-        self._accumulator = Accumulator(Network(servers, options.network), log, options, self.stats)
-        self._intake = Intake(self._accumulator, options)
+        self._partitions = Partitions(Network(servers, options.network), log, options, self.stats)
+        self._accumulator = self._partitions.accumulator
+        self._numbered, self._named = options.idempotent, bool(options.partition_options)
         self._servers = servers
         self._transactor = None if options.transactional_id is None else Transactor(servers, log, options)
         self._transaction: Transaction | None = None  # the one that is open
         self._closing = False
-        self._barred = False  # it closes, or a transaction is open: one flag to look at for each event
         self._release = Release(self._let_go, f"close the producer for {log}")
 
     # ---------------------------------------------------------------- life
@@ -98,7 +97,7 @@ class ProducerClient:
         """Learn the log's partitions; raises `NotFoundError` when there is no such log. With a `transactional_id`:
         nobody else has it from now on, and what its last holder has left open is rolled back."""
         self._check_open()
-        await self._accumulator.partitions.learn()
+        await self._partitions.learn()
         if self._transactor is not None:
             await self._transactor.hold()
 
@@ -145,7 +144,7 @@ class ProducerClient:
             if self._transactor is not None:
                 await self._transactor.close()
         finally:
-            await self._accumulator.close()
+            await self._partitions.close()
 
     def _check_open(self) -> None:
         if self._closing:
@@ -164,14 +163,22 @@ class ProducerClient:
                 " belong to it open another producer",
             )
 
+    def _sender(self, partition: str, records: Sequence[bytes | str]) -> PartitionSender:
+        sender = self._partitions.sender(partition)
+        sender.check_usable()
+        return sender
+
+    def _took_a_part(self) -> None:
+        """Let it go out: each event of a producer counts by itself."""
+
     @property
     def partitions(self) -> list[str]:
         """The log's partitions, known after `start`."""
-        return list(self._accumulator.partitions.names)
+        return list(self._partitions.names)
 
     def partition_of(self, key: str) -> str:
         """Where events with this key go. Known after `start`."""
-        return self._accumulator.partitions.place_for(key, None)
+        return self._partitions.place_for(key, None)
 
     @property
     def outstanding(self) -> int:
@@ -188,76 +195,7 @@ class ProducerClient:
     def on_confirmed(self, callback: Callable[[str, int], None] | None) -> None:
         self._accumulator.on_confirmed = callback
 
-    # ---------------------------------------------------------------- single events, buffered
-
-    async def send(
-        self,
-        event: Event | bytes | str,
-        *,
-        key: str | None = None,
-        partition: str | None = None,
-        properties: Mapping[str, Any] | None = None,
-        done: Done | None = None,
-    ) -> Delivery:
-        """Buffer one event, waiting for room if need be. What became of it: await the `Delivery` that is returned, or
-        give `done`: it is called with None (confirmed) or with the error. Where nobody asked, the next calls raise what
-        failed, until `flush` has."""
-        accumulator = self._accumulator
-        if not accumulator.has_room:
-            await accumulator.wait_for_room()
-        if self._barred or accumulator.failures.stopped:
-            self._check_takes()
-        delivery = self._intake.one(event, key, partition, properties, done)
-        if accumulator.turn_is_over:
-            await accumulator.give_way()
-        return delivery
-
-    def send_nowait(
-        self,
-        event: Event | bytes | str,
-        *,
-        key: str | None = None,
-        partition: str | None = None,
-        properties: Mapping[str, Any] | None = None,
-        done: Done | None = None,
-    ) -> Delivery:
-        """Buffer one event or raise `BufferFullError`."""
-        self._check_takes()
-        self._accumulator.check_room()
-        return self._intake.one(event, key, partition, properties, done)
-
-    async def send_many(
-        self, events: Sequence[Event | bytes | str], *, key: str | None = None, partition: str | None = None
-    ) -> Delivery:
-        """Buffer these events, waiting for room if need be: what `send` of each does, in the same order, at a fraction
-        of its cost where the events are `bytes`. What became of them all: await what is returned. They go to one
-        partition, but for events with keys of their own, where none is named. Cancelled while it waits, it has taken
-        in the first ones."""
-        accumulator = self._accumulator
-        self._check_takes()
-        pieces = self._intake.many(events, key, partition)
-        parts: list[Delivery] = []
-        while pieces.left:
-            if not accumulator.has_room:
-                await accumulator.wait_for_room()
-                self._check_takes()
-            parts += self._intake.take_next(pieces)
-            if accumulator.turn_is_over:
-                await accumulator.give_way()
-                if pieces.left:
-                    self._check_takes()
-        return Delivery.of(parts, pieces.routes[0].partition if pieces.routes else "")
-
-    async def send_and_confirm(
-        self,
-        event: Event | bytes | str,
-        *,
-        key: str | None = None,
-        partition: str | None = None,
-        properties: Mapping[str, Any] | None = None,
-    ) -> DeliveryResult:
-        """Send one event and return when it is stored; raises if it is not."""
-        return await (await self.send(event, key=key, partition=partition, properties=properties))
+    # ---------------------------------------------------------------- sending
 
     async def flush(self) -> None:
         """Return when nothing is outstanding. Raises the first failure that nobody has heard of; afterwards events are
@@ -267,8 +205,6 @@ class ProducerClient:
         """
         await self._accumulator.finished()
         self._accumulator.failures.tell()
-
-    # ---------------------------------------------------------------- batches
 
     async def create_batch(
         self, *, partition: str | None = None, key: str | None = None, max_bytes: int | None = None
@@ -280,45 +216,22 @@ class ProducerClient:
             raise ConfigurationError(f"max_bytes must be more than 0, not {most}")
         if partition is not None and key is not None:
             raise ConfigurationError("a batch is for a partition or for a key, not for both")
-        self._intake.check_place(key, partition)
+        self._check_place(key, partition)
         if partition is not None:
-            self._accumulator.partitions.check(partition)
-        return EventBatch(partition, key, max_bytes=most, named=bool(self.options.partition_options))
+            self._partitions.check(partition)
+        return EventBatch(partition, key, max_bytes=most, named=self._named)
 
-    async def send_batch(
-        self,
-        batch: EventBatch | Sequence[Event | bytes | str],
-        *,
-        partition: str | None = None,
-        key: str | None = None,
+    async def _send_together(
+        self, batch: EventBatch | Sequence[Event | bytes | str], key: str | None, place: str
     ) -> DeliveryResult:
-        """Publish a batch, or a list of events, and return when all of it is confirmed.
-
-        Idempotent: it is published as a whole or raises; after a failure the same batch may be given again, and what
-        had arrived is not stored twice. Otherwise single events may have failed (`UndeliveredError` tells how many).
-        """
-        self._check_takes()
-        partition, key = place_of(batch, partition, key, named=bool(self.options.partition_options))
-        if not isinstance(batch, EventBatch):
-            batch = list(batch)
-        self._intake.check_places(() if isinstance(batch, EventBatch) else batch, key, partition)
-        await self._accumulator.wait_for_room()
-        self._check_takes()
-        sender = self._intake.sender(key, partition)
-        if not len(batch):
-            return DeliveryResult(sender.partition, None, None, 0)
-        if self.options.idempotent:
-            return await self._publish(batch, key, sender)
-        return await self._send_together(batch, key, sender)
-
-    async def _publish(
-        self, batch: EventBatch | Sequence[Event | bytes | str], key: str | None, sender: PartitionSender
-    ) -> DeliveryResult:
+        if not self._numbered:
+            return await super()._send_together(batch, key, place)
+        sender = self._sender(place, ())
         in_doubt = isinstance(batch, EventBatch) and sender.check_again(batch)
-        pending = publication_of(batch, key, sender.partition, _nothing, named=bool(self.options.partition_options))
+        pending = publication_of(batch, key, place, named=self._named)
         pending.in_doubt = in_doubt
         if isinstance(batch, EventBatch):
-            batch.partition = sender.partition  # given again after a failure, it goes where its numbers are known
+            batch.partition = place  # given again after a failure, it goes where its numbers are known
         self._accumulator.take_alone(sender, pending)
         try:
             return await Delivery(pending, 0, pending.events)
@@ -326,20 +239,6 @@ class ProducerClient:
             if not pending.is_settled:
                 await sender.until_decided(pending)
             raise
-
-    async def _send_together(
-        self, batch: EventBatch | Sequence[Event | bytes | str], key: str | None, sender: PartitionSender
-    ) -> DeliveryResult:
-        """Send over one sender, together; it is pipelined with whatever else is sent."""
-        contents = contents_of(batch, key)
-        if isinstance(batch, EventBatch):
-            batch.lock()
-        try:
-            parts = self._accumulator.take(sender, contents, (), bodies=False)
-            return await Delivery.of(parts, sender.partition)
-        finally:
-            if isinstance(batch, EventBatch):
-                batch.unlock()
 
     # ---------------------------------------------------------------- transactions
 
@@ -349,8 +248,7 @@ class ProducerClient:
         self._check_open()
         if self._transactor is None:
             self._transactor = Transactor(self._servers, self.log, self.options)
-        side = self._transaction_side(self._transaction_begins, self._transaction_over)
-        return Transaction(side, self._transactor)
+        return Transaction(self._partitions, self._transactor, self._transaction_begins, self._transaction_over)
 
     def member(
         self,
@@ -370,8 +268,7 @@ class ProducerClient:
         self._check_open()
         wish = MemberWish(None, 0, names=GroupNames(writer, batch, run), part=part, attempt=attempt, lease_s=lease_s)
         wish.check()
-        side = self._transaction_side(_no_turn, _nothing)
-        return GroupMember(side, MemberTransactor(self._servers, self.log, self.options, wish, idle_s))
+        return GroupMember(self._partitions, MemberTransactor(self._servers, self.log, self.options, wish, idle_s))
 
     @property
     def last_transaction(self) -> LastTransaction | None:
@@ -394,25 +291,10 @@ class ProducerClient:
         if self._transaction is transaction:
             self._transaction, self._barred = None, self._closing
 
-    def _transaction_side(
-        self, begins: Callable[[Transaction], Awaitable[None]], over: Callable[[Transaction], None]
-    ) -> ProducerSide:
-        partitions = self._accumulator.partitions
-        return ProducerSide(partitions.place_for, partitions.turn_passes, begins, over)
-
     # ---------------------------------------------------------------- idempotence
 
     async def get_partition_publishing_properties(self, partition: str) -> PartitionPublishingProperties:
         """Who this producer is in a partition, and the number of the last event that it published there."""
         self._check_open()
-        self._accumulator.partitions.check(partition)
-        return await self._accumulator.partitions.sender_for(None, partition).properties()
-
-
-async def _no_turn(_: Transaction) -> None:
-    """As many members as are wanted are open at a time."""
-
-
-def _nothing(_: object) -> None:
-    """Members of groups are no concern of the producer's: each has a connection of its own. And of a batch that fails
-    its publisher hears."""
+        self._partitions.check(partition)
+        return await self._partitions.sender(partition).properties()

@@ -1,4 +1,4 @@
-"""Publishing, in the order in which an event passes: it is checked (`intake`, `pieces`), gets a place (`partitions`),
+"""Publishing, in the order in which an event passes: it is checked (`sending`, `pieces`), gets a place (`partitions`),
 is put into a batch that is being filled (`batch_queue`, `delivery`), waits for the end of the turn (`accumulator`,
 bounded by `latency_bound`), and leaves with its batch (`partition_sender`), numbered (`producer_identity`) or not; its
 owner hears of it (`delivery`, `failures`).

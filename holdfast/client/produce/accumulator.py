@@ -6,25 +6,23 @@ Rules never broken:
  - memory is bounded: above a bound there is no room, until half of it is free again; who can wait for room is bounded
    by the latency that is aimed at, too (`latency_bound`), and there until a piece of it is;
  - what a partition without progress holds is not counted against the others' latency;
- - what is taken in during one turn of the loop, or while it lingers, goes out together, in order; without lingering no
-   later than its sender waits.
+ - what is taken in during one turn of the loop goes out together, in order, no later than its sender waits.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
 
 from holdfast.client.callbacks import FAULTS, report
-from holdfast.client.errors import BufferFullError
+from holdfast.client.errors import BufferFullError, HoldfastError
 from holdfast.client.events import Event
 from holdfast.client.options import ProducerOptions
+from holdfast.client.produce.batch_queue import BatchQueue
 from holdfast.client.produce.delivery import Delivery, Done, PendingBatch
 from holdfast.client.produce.failures import UnheardFailures
-from holdfast.client.produce.latency_bound import LatencyBound
-from holdfast.client.produce.partition_sender import PartitionSender, ProducerStats
-from holdfast.client.produce.partitions import Partitions
-from holdfast.client.transport.network import Network
+from holdfast.client.produce.latency_bound import LatencyBound, Observed
 
 # `send` gives way to the event loop after so many events for each partition they go to, or so many in all, or so many
 # bytes, if there is room for more: else nothing would move until there is none. The first is half of a batch of
@@ -49,12 +47,29 @@ ROOM_BYTES = 256 * 1024
 EVENT_OVERHEAD_BYTES = 200
 
 
+class BatchSender(Protocol):
+    """The sender of a partition, as it is given events."""
+
+    queue: BatchQueue
+
+    def pump(self) -> None:
+        """The turn is over: send what may be sent now."""
+
+    def not_sent(self, why: HoldfastError) -> None:
+        """Give up what was never sent: it would stand behind what is missing."""
+
+
+class WatchedSenders(Observed, Protocol):
+    """The senders of a producer, as the bound on latency sees them."""
+
+    def stuck(self, since_s: float) -> Iterator[tuple[int, int]]:
+        """Events and bytes that are held by each sender without progress since then."""
+        ...
+
+
 class Accumulator:
-    def __init__(self, network: Network, log: str, options: ProducerOptions, stats: ProducerStats) -> None:
+    def __init__(self, options: ProducerOptions, senders: WatchedSenders, *, latency_target_s: float | None) -> None:
         self.failures = UnheardFailures(stop=options.after_failure == "raise")
-        self.partitions = Partitions(
-            network, log, options, stats, settled=self._on_settled, unclaimed=self.failures.add
-        )
         # Called with a partition and the number of its events just confirmed.
         self.on_confirmed: Callable[[str, int], None] | None = None
         self.events = 0  # waiting or unconfirmed
@@ -62,10 +77,10 @@ class Accumulator:
         self.this_turn = 0  # taken in since something went out last
         self._bytes = 0
         self._this_turn_bytes = 0
-        self._network, self._options = network, options
-        self._touched: dict[PartitionSender, None] = {}  # those that were given something this turn
+        self._options, self._senders = options, senders
+        self._touched: dict[BatchSender, None] = {}  # those that were given something this turn
         self._pumping: asyncio.Handle | None = None
-        self._latency = LatencyBound(options.latency_target_s, options.max_buffered_bytes, self.partitions)
+        self._latency = LatencyBound(latency_target_s, options.max_buffered_bytes, senders)
         self._stuck_bytes = 0  # of partitions without progress, as last seen
         self._full = False  # a hard limit is reached, and not half of it is free again
         self._looking: asyncio.TimerHandle | None = None
@@ -95,7 +110,7 @@ class Accumulator:
     def _look_again(self) -> None:
         """Leave out of the reckoning what the partitions without progress hold, while somebody waits for room."""
         self._looking = None
-        stuck = self.partitions.stuck(self._loop.time() - STUCK_AFTER_S)
+        stuck = self._senders.stuck(self._loop.time() - STUCK_AFTER_S)
         self._stuck_bytes = sum(size + events * EVENT_OVERHEAD_BYTES for events, size in stuck)
         if not self.has_room:
             self._room_again()
@@ -116,13 +131,12 @@ class Accumulator:
         the sender's next piece to be made, and for the last one to go out, when both were left to the next turn: half
         of 100 bytes by `send_many` were known to be confirmed 1.4 ms after their answer was read, and now after 0.4 to
         1.2."""
-        if not self._options.linger_s:
-            self.pump()
+        self.pump()
         for _ in range(TURNS_GIVEN):
             await asyncio.sleep(0)
 
     def take_one(
-        self, sender: PartitionSender, record: bytes, done: Done | None, given: Event | None, *, body: bool
+        self, sender: BatchSender, record: bytes, done: Done | None, given: Event | None, *, body: bool
     ) -> Delivery:
         """A single event: its message, or its body. `given`: is to learn its number."""
         delivery = sender.queue.add(record, body=body, done=done, given=given)
@@ -130,19 +144,19 @@ class Accumulator:
         return delivery
 
     def take(
-        self, sender: PartitionSender, records: Sequence[bytes], given: Sequence[Event | None], *, bodies: bool
+        self, sender: BatchSender, records: Sequence[bytes], given: Sequence[Event | None], *, bodies: bool
     ) -> list[Delivery]:
         """Events that were given together."""
         parts = sender.queue.extend(records, bodies=bodies, given=given)
         self._count(sender, len(records), sum(map(len, records)))
         return parts
 
-    def take_alone(self, sender: PartitionSender, batch: PendingBatch) -> None:
+    def take_alone(self, sender: BatchSender, batch: PendingBatch) -> None:
         """Events that are published as one batch, by a call of their own."""
         sender.queue.put(batch)
         self._count(sender, batch.events, batch.size)
 
-    def _count(self, sender: PartitionSender, events: int, size: int) -> None:
+    def _count(self, sender: BatchSender, events: int, size: int) -> None:
         options = self._options
         self._touched[sender] = None
         self.events += events
@@ -156,10 +170,6 @@ class Accumulator:
         self._this_turn_bytes += size
         self._idle.clear()
         if self._pumping is None:  # else there was something already
-            linger_s = options.linger_s
-            self._pumping = self._loop.call_later(linger_s, self.pump) if linger_s else self._loop.call_soon(self.pump)
-        elif options.linger_s and self._this_turn_bytes >= options.linger_bytes:
-            self._pumping.cancel()
             self._pumping = self._loop.call_soon(self.pump)
 
     def pump(self) -> None:
@@ -181,18 +191,17 @@ class Accumulator:
         self.pump()
         await self._idle.wait()
 
-    async def close(self) -> None:
-        """Nothing goes out any more; those who wait are told."""
+    def close(self) -> None:
+        """Let all who wait for room go on, and let go of what was taken in."""
         self._full = False
         self.has_room = True
         self._room.set()
         if self._looking is not None:
             self._looking.cancel()
         self.pump()
-        await self.partitions.close()
-        await self._network.close()
 
-    def _on_settled(self, partition: str, events: int, size: int, confirmed: bool) -> None:
+    def settled(self, partition: str, events: int, size: int, confirmed: bool) -> None:
+        """Events and payload bytes have left the sender of a partition."""
         self.events -= events
         size += events * EVENT_OVERHEAD_BYTES
         self._bytes -= size

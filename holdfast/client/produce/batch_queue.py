@@ -3,7 +3,7 @@
 Rules never broken:
  - events stand in the order of the calls; a publication is a batch of its own, between what came before and behind it;
  - a batch has no more events and bytes than are good for one transfer, unless a single event is larger;
- - what came in this turn of the loop, or lingers, is not given out before it is released. A batch that was released and
+ - what came in this turn of the loop is not given out before it is released. A batch that was released and
    still waits goes on being filled: so batches grow by themselves while a partition is busy.
 """
 

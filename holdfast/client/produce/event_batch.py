@@ -10,7 +10,7 @@ were filled in.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from holdfast.client.errors import BatchFullError, ConfigurationError, EventTooLargeError, InvalidOperationError
 from holdfast.client.events import Event, as_event, encode_content, encode_event
@@ -61,7 +61,6 @@ def publication_of(
     batch: EventBatch | Events,
     key: str | None,
     partition: str,
-    unclaimed: Callable[[PendingBatch], None],
     *,
     named: bool,
 ) -> PendingBatch:
@@ -73,7 +72,7 @@ def publication_of(
             f"{len(contents)} events: an idempotent producer publishes at most {MAX_BATCH_EVENTS} together",
             advice="give them in several lists, or to send_many",
         )
-    pending = PendingBatch(partition, unclaimed)
+    pending = PendingBatch(partition, lambda _: None)  # its publisher hears of a failure
     pending.stands_alone = True
     if isinstance(batch, EventBatch):
         batch.lock()

@@ -6,13 +6,13 @@ Rule never broken: events of one key, and events for one partition, go over one 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from holdfast.amqp.partition_key import partition_index
 from holdfast.client.errors import ConfigurationError, NotFoundError
 from holdfast.client.events import check_key
 from holdfast.client.options import ProducerOptions
-from holdfast.client.produce.delivery import PendingBatch
+from holdfast.client.produce.accumulator import Accumulator
 from holdfast.client.produce.partition_sender import PartitionSender, ProducerStats
 from holdfast.client.produce.producer_identity import PartitionPublishingOptions, ProducerIdentity
 from holdfast.client.transport.log_info import read_info
@@ -24,26 +24,18 @@ ROUND_ROBIN_RUN = 64
 
 
 class Partitions:
-    def __init__(
-        self,
-        network: Network,
-        log: str,
-        options: ProducerOptions,
-        stats: ProducerStats,
-        *,
-        settled: Callable[[str, int, int, bool], None],
-        unclaimed: Callable[[PendingBatch], None],
-    ) -> None:
-        """Callbacks: see `PartitionSender`."""
+    def __init__(self, network: Network, log: str, options: ProducerOptions, stats: ProducerStats) -> None:
         self.names: list[str] = []
+        self.accumulator = Accumulator(options, self, latency_target_s=options.latency_target_s)
         self._network, self._log, self._options, self._stats = network, log, options, stats
-        self._settled, self._unclaimed = settled, unclaimed
         self._senders: dict[str, PartitionSender] = {}
         self._turn = 0
 
     async def close(self) -> None:
         """Close the senders; those who wait are told."""
+        self.accumulator.close()
         await asyncio.gather(*(sender.close() for sender in self._senders.values()))
+        await self._network.close()
 
     # ---------------------------------------------------------------- for the bound on latency
 
@@ -82,7 +74,8 @@ class Partitions:
     def place_for(self, key: str | None, partition: str | None) -> str:
         """The partition that is named, that of a key, or the one whose turn it is."""
         if partition is not None:
-            self.check(partition)
+            if partition not in self._senders:
+                self.check(partition)
             return partition
         if not self.names:
             raise ConfigurationError("the producer was not started", advice="use `async with`, or await start()")
@@ -96,20 +89,14 @@ class Partitions:
         """The partition whose turn it was has got enough: the next event without a place goes to the next one."""
         self._turn += -self._turn % ROUND_ROBIN_RUN
 
-    def sender_for(self, key: str | None, partition: str | None) -> PartitionSender:
-        """The one to where `place_for` says."""
-        sender = None if partition is None else self._senders.get(partition)
-        if sender is None:
-            place = self.place_for(key, partition)
-            sender = self._senders.get(place) or self._new_sender(place)
-        return sender
+    def sender(self, partition: str) -> PartitionSender:
+        """The one of this partition, which is one of the log's."""
+        return self._senders.get(partition) or self._new_sender(partition)
 
     def _new_sender(self, partition: str) -> PartitionSender:
         options = self._options
-        own, named = (
-            options.partition_options.get(partition, PartitionPublishingOptions()),
-            bool(options.partition_options),
-        )
+        own = options.partition_options.get(partition, PartitionPublishingOptions())
+        named = bool(options.partition_options)
         sender = self._senders[partition] = PartitionSender(
             self._network,
             self._log,
@@ -120,7 +107,7 @@ class Partitions:
             codec=Codec.named(options.compression),
             delivery_timeout_s=options.delivery_timeout_s,
             stats=self._stats,
-            settled=self._settled,
-            unclaimed=self._unclaimed,
+            settled=self.accumulator.settled,
+            unclaimed=self.accumulator.failures.add,
         )
         return sender

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Concatenate, ParamSpec, cast
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 import holdfast.client as aio
 from holdfast.client.consume.handed_out import HandedOut
 from holdfast.client.errors import OwnershipLostError, TimeoutExpiredError
 from holdfast.client.events import ReceivedEvent
+from holdfast.client.produce import sending
 from holdfast.client.produce.delivery import DeliveryResult
 from holdfast.client.sync.twin import (
     Attribute,
@@ -24,9 +25,12 @@ from holdfast.client.sync.twin import (
     like,
     reading,
 )
+from holdfast.client.transact import transaction
 from holdfast.client.transact.control_link import LastTransaction
 
 P = ParamSpec("P")
+S = TypeVar("S", bound=sending.Sending)
+T = TypeVar("T", bound=transaction.BaseTransaction)
 
 
 class Delivery(Twin[aio.Delivery]):
@@ -57,22 +61,34 @@ class Delivery(Twin[aio.Delivery]):
             raise TimeoutExpiredError(f"{what} not confirmed within {timeout_s:g} s") from None
 
 
-class Transaction(Block[aio.Transaction]):
-    """See `holdfast.client.Transaction`."""
+class _Sending(Twin[S]):
+    """Sends events: a producer, a transaction of it, or a member of a transaction group."""
 
-    begin = blocking(aio.Transaction.begin)
-    is_open: Attribute[bool] = reading(aio.Transaction.is_open)
-    producer_id: Attribute[int | None] = reading(aio.Transaction.producer_id)
-    epoch: Attribute[int | None] = reading(aio.Transaction.epoch)
-    send = giving(Delivery, blocking(aio.Transaction.send))
-    send_many = giving(Delivery, blocking(aio.Transaction.send_many))
-    send_batch = blocking(aio.Transaction.send_batch)
-    commit = blocking(aio.Transaction.commit)
-    abort = blocking(aio.Transaction.abort)
+    send = giving(Delivery, blocking(sending.Sending.send))
+    send_nowait = giving(Delivery, blocking(sending.Sending.send_nowait))
+    send_many = giving(Delivery, blocking(sending.Sending.send_many))
+    send_batch = blocking(sending.Sending.send_batch)
+    send_and_confirm = blocking(sending.Sending.send_and_confirm)
+
+
+class _BaseTransaction(_Sending[T], Block[T]):
+    """A transaction of a producer, or a member of a group."""
+
+    is_open: Attribute[bool] = reading(transaction.BaseTransaction.is_open)
+    producer_id: Attribute[int | None] = reading(transaction.BaseTransaction.producer_id)
+    epoch: Attribute[int | None] = reading(transaction.BaseTransaction.epoch)
 
     @property
     def txn_id(self) -> bytes:
         return self._inner.txn_id
+
+
+class Transaction(_BaseTransaction[aio.Transaction]):
+    """See `holdfast.client.Transaction`."""
+
+    begin = blocking(aio.Transaction.begin)
+    commit = blocking(aio.Transaction.commit)
+    abort = blocking(aio.Transaction.abort)
 
     def commit_offsets(self, consumer: ConsumerClient) -> None:
         """See `holdfast.client.Transaction`. The consumer's thread reads the positions and notes the commit."""
@@ -96,22 +112,16 @@ class _Asked:
         return self.given
 
 
-class GroupMember(Block[aio.GroupMember]):
+class GroupMember(_BaseTransaction[aio.GroupMember]):
     """See `holdfast.client.GroupMember`. The thread of its client keeps the lease as long as the process lives."""
 
     begin = blocking(aio.GroupMember.begin)
-    is_open: Attribute[bool] = reading(aio.GroupMember.is_open)
-    producer_id: Attribute[int | None] = reading(aio.GroupMember.producer_id)
-    epoch: Attribute[int | None] = reading(aio.GroupMember.epoch)
     prepared: Attribute[str | None] = reading(aio.GroupMember.prepared)
-    send = giving(Delivery, blocking(aio.GroupMember.send))
-    send_many = giving(Delivery, blocking(aio.GroupMember.send_many))
-    send_batch = blocking(aio.GroupMember.send_batch)
     prepare = blocking(aio.GroupMember.prepare)
     abort = blocking(aio.GroupMember.abort)
 
 
-class ProducerClient(SyncClient[aio.ProducerClient]):
+class ProducerClient(_Sending[aio.ProducerClient], SyncClient[aio.ProducerClient]):
     """See `holdfast.client.ProducerClient`."""
 
     @like(aio.ProducerClient.__init__)
@@ -125,13 +135,8 @@ class ProducerClient(SyncClient[aio.ProducerClient]):
     partitions: Attribute[list[str]] = reading(aio.ProducerClient.partitions)
     partition_of = blocking(aio.ProducerClient.partition_of)
     outstanding: Attribute[int] = reading(aio.ProducerClient.outstanding)
-    send = giving(Delivery, blocking(aio.ProducerClient.send))
-    send_nowait = giving(Delivery, blocking(aio.ProducerClient.send_nowait))
-    send_many = giving(Delivery, blocking(aio.ProducerClient.send_many))
-    send_and_confirm = blocking(aio.ProducerClient.send_and_confirm)
     flush = blocking(aio.ProducerClient.flush)
     create_batch = blocking(aio.ProducerClient.create_batch)
-    send_batch = blocking(aio.ProducerClient.send_batch)
     get_partition_publishing_properties = blocking(aio.ProducerClient.get_partition_publishing_properties)
     transaction = giving(Transaction, blocking(aio.ProducerClient.transaction))
     member = giving(GroupMember, blocking(aio.ProducerClient.member))

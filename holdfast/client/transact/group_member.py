@@ -15,10 +15,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, ClassVar
 
 from holdfast import protocol
@@ -30,12 +29,11 @@ from holdfast.client.errors import (
     InvalidOperationError,
     TransactionRolledBackError,
 )
-from holdfast.client.events import Event
 from holdfast.client.options import ProducerOptions
-from holdfast.client.produce.delivery import Delivery, DeliveryResult
-from holdfast.client.produce.event_batch import EventBatch
+from holdfast.client.produce.delivery import PendingBatch
+from holdfast.client.produce.partitions import Partitions
 from holdfast.client.transact.control_link import CoordinatorWish, NotSent, Unanswered
-from holdfast.client.transact.transaction import ProducerSide, Transaction
+from holdfast.client.transact.transaction import BaseTransaction
 from holdfast.client.transact.transactor import Transactor, TransactorSession
 
 log = logging.getLogger("holdfast.client")
@@ -112,7 +110,7 @@ class MemberTransactor(Transactor):
         super().__init__(servers, log_name, options)
         self._wish, self._idle_s = wish, idle_s
         self._beating: asyncio.Task[None] | None = None
-        self._asked, self._asked_last_s = 0, 0.0  # calls of the program under way; time of the last one
+        self._asked, self._heard_s = 0, 0.0  # calls of the program under way; time of its last sign of life
 
     @contextmanager
     def asked(self) -> Iterator[None]:
@@ -122,13 +120,16 @@ class MemberTransactor(Transactor):
             yield
         finally:
             self._asked -= 1
-            self._asked_last_s = asyncio.get_running_loop().time()
+            self.hear()
 
-    @property
-    def is_idle(self) -> bool:
-        if self._idle_s is None or self._asked:
-            return False
-        return asyncio.get_running_loop().time() - self._asked_last_s >= self._idle_s
+    def hear(self) -> None:
+        """Note that the program is there, or waits for something that came now."""
+        self._heard_s = asyncio.get_running_loop().time()
+
+    def _is_idle(self, session: TransactorSession) -> bool:
+        if self._asked or any(sender.is_waiting for sender in session.senders):
+            self.hear()
+        return self._idle_s is not None and asyncio.get_running_loop().time() - self._heard_s >= self._idle_s
 
     def wish(self) -> CoordinatorWish:
         return self._wish
@@ -140,7 +141,7 @@ class MemberTransactor(Transactor):
 
     async def _beat(self, session: TransactorSession) -> None:
         while session.ended is None:
-            if self.is_idle:
+            if self._is_idle(session):
                 log.warning("%s: nothing was asked of its member for %g s, it is let go", self._wish.what, self._idle_s)
                 await session.close()
                 return
@@ -171,7 +172,7 @@ class MemberTransactor(Transactor):
             ) from lost
 
 
-class GroupMember:
+class GroupMember(BaseTransaction):
     """A member of a transaction group, made by `ProducerClient.member` or `TransactionGroup.member`.
 
     async with group.member(producer, part="3", attempt="0") as member:
@@ -179,73 +180,36 @@ class GroupMember:
         winner = await member.prepare()     # a short string, for the program that commits the group
     """
 
-    def __init__(self, side: ProducerSide, transactor: MemberTransactor) -> None:
-        self._transactor = transactor
-        self._transaction = Transaction(side, transactor)
+    _transactor: MemberTransactor
+
+    def __init__(self, partitions: Partitions, transactor: MemberTransactor) -> None:
+        super().__init__(partitions, transactor)
         self._prepared: str | None = None
 
     async def begin(self) -> None:
         """Join the group; `async with` does it. Raises GroupFencedError if it is closed or a newer run has it."""
         try:
             with self._transactor.asked():
-                await self._transaction.begin()
+                await super().begin()
         except BaseException:
             await self._transactor.close()
             raise
 
-    async def __aenter__(self) -> GroupMember:
-        await self.begin()
-        return self
+    # ---------------------------------------------------------------- signs of life
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """Roll back a member that is not prepared."""
-        await self.abort()
+    def _check_takes(self) -> None:
+        self._transactor.hear()
+        super()._check_takes()
 
-    @property
-    def is_open(self) -> bool:
-        """True while events can be sent."""
-        return self._transaction.is_open
-
-    @property
-    def producer_id(self) -> int | None:
-        """Producer id of its transaction; with `epoch`, its name in the cluster."""
-        return self._transaction.producer_id
-
-    @property
-    def epoch(self) -> int | None:
-        return self._transaction.epoch
-
-    async def send(
-        self,
-        event: Event | bytes | str,
-        *,
-        key: str | None = None,
-        partition: str | None = None,
-        properties: Mapping[str, Any] | None = None,
-    ) -> Delivery:
-        """Buffer one event, as `Transaction.send` does."""
+    async def _open(self, partition: str) -> None:
         with self._transactor.asked():
-            return await self._transaction.send(event, key=key, partition=partition, properties=properties)
+            await super()._open(partition)
 
-    async def send_many(
-        self, events: Sequence[Event | bytes | str], *, key: str | None = None, partition: str | None = None
-    ) -> Delivery:
-        """Buffer events, as `Transaction.send_many` does."""
-        with self._transactor.asked():
-            return await self._transaction.send_many(events, key=key, partition=partition)
+    def settle(self, batch: PendingBatch, error: HoldfastError | None) -> None:
+        self._transactor.hear()
+        super().settle(batch, error)
 
-    async def send_batch(
-        self,
-        batch: EventBatch | Sequence[Event | bytes | str],
-        *,
-        partition: str | None = None,
-        key: str | None = None,
-    ) -> DeliveryResult:
-        """Send a batch to one partition, as `Transaction.send_batch` does."""
-        with self._transactor.asked():
-            return await self._transaction.send_batch(batch, partition=partition, key=key)
+    # ---------------------------------------------------------------- the end
 
     async def prepare(self) -> str:
         """Prepare the part, which then waits for the decision of its group; return the member's id for the commit.
@@ -253,7 +217,7 @@ class GroupMember:
         Call it when all of the part is written. Raises TransactionRolledBackError (write the part again, as another
         attempt) or GroupFencedError (stop)."""
         with self._transactor.asked():
-            await self._transaction.commit()
+            await self._end("prepared", self._commit)
         member = self._transactor.member
         if member is None:
             raise InvalidOperationError(
@@ -273,6 +237,7 @@ class GroupMember:
         if self._prepared is not None:
             return
         try:
-            await self._transaction.__aexit__(HoldfastError, None, None)  # if it can still be ended
+            if self._may_end:
+                await super().abort()
         finally:
             await self._transactor.close()

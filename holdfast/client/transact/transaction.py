@@ -21,11 +21,11 @@ and from ENDING to COMMITTED, ROLLED_BACK, or UNKNOWN. What the table leaves emp
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from enum import Enum, auto
 from types import TracebackType
-from typing import Any
+from typing import Self
 
 from holdfast import protocol
 from holdfast.amqp.links.delivery_states import Accepted, DeliveryState, OtherState, Rejected, Transactional
@@ -42,12 +42,10 @@ from holdfast.client.errors import (
     TransactionOutcomeUnknownError,
     TransactionRolledBackError,
 )
-from holdfast.client.events import Event, as_event, encode_event
-from holdfast.client.options import ProducerOptions
-from holdfast.client.produce.accumulator import EVENT_OVERHEAD_BYTES
-from holdfast.client.produce.delivery import Delivery, DeliveryResult, PendingBatch
-from holdfast.client.produce.event_batch import EventBatch, contents_of, place_of
-from holdfast.client.produce.pieces import Piece, Pieces, check_many
+from holdfast.client.produce.accumulator import Accumulator
+from holdfast.client.produce.delivery import PendingBatch
+from holdfast.client.produce.partitions import Partitions
+from holdfast.client.produce.sending import Sending
 from holdfast.client.transact.control_link import ROLLED_BACK
 from holdfast.client.transact.positions import CommittablePosition, OffsetsConsumer, note_all
 from holdfast.client.transact.transactional_sender import TransactionalSender
@@ -55,9 +53,6 @@ from holdfast.client.transact.transactor import Transactor, TransactorSession, p
 
 ATTACH_BOUND_S = 15.0
 """Bound of an attach; a node holds one up to 10 s while a partition has no leader."""
-
-YIELD_EVENTS = 1024
-"""Events after which a sending task yields to the event loop; else none would be sent until the buffer is full."""
 
 
 class TransactionPhase(Enum):
@@ -83,34 +78,20 @@ _NEXT: dict[TransactionPhase, frozenset[TransactionPhase]] = {
 }
 
 
-@dataclass(frozen=True)
-class ProducerSide:
-    """The part of a producer that its transactions need."""
+class BaseTransaction(Sending):
+    """A transaction of a producer, or a member of a group; these differ in their ends."""
 
-    place: Callable[[str | None, str | None], str]  # of a key and a partition: where it goes
-    turn_passes: Callable[[], None]  # the next event without a place goes to another partition than the last one
-    begins: Callable[[Transaction], Awaitable[None]]  # raises InvalidOperationError while another one is open
-    over: Callable[[Transaction], None]
+    _barred = True
 
-
-class Transaction:
-    """A transaction of a producer, made by `ProducerClient.transaction`.
-
-    async with producer.transaction() as tx:
-        await tx.send(b"...", key="IBM")
-        await tx.commit_offsets(consumer)
-    """
-
-    def __init__(self, producer: ProducerSide, transactor: Transactor) -> None:
+    def __init__(self, partitions: Partitions, transactor: Transactor) -> None:
         self.txn_id = b""
-        self._producer, self._transactor = producer, transactor
-        self._options: ProducerOptions = transactor.options
+        self._partitions, self._transactor, self._options = partitions, transactor, transactor.options
+        self._accumulator = Accumulator(self._options, partitions, latency_target_s=None)
         self._state = TransactionPhase.NEW
         self._session: TransactorSession | None = None
         self._why: HoldfastError | None = None  # why it is doomed
         self._touched = False  # something was sent under it, or is about to be
-        self._unanswered = self._unanswered_bytes = self._this_turn = 0
-        self._changed = asyncio.Event()
+        self._answers = 0
         self._positions: list[CommittablePosition] = []
         self._places: set[str] = set()  # that its events went to
         self._beginning = asyncio.Lock()
@@ -136,31 +117,24 @@ class Transaction:
 
     async def begin(self) -> None:
         """Begin the transaction; `async with` does it."""
-        self._check_new()
-        await self._producer.begins(self)
-        try:
-            self._session, self.txn_id = await self._transactor.declare()
-        except BaseException:
-            self._producer.over(self)
-            raise
+        if self._state is not TransactionPhase.NEW:
+            raise InvalidOperationError("the transaction was begun before", advice="begin another one")
+        self._session, self.txn_id = await self._transactor.declare()
         self._go(TransactionPhase.OPEN)
 
-    async def __aenter__(self) -> Transaction:
+    async def __aenter__(self) -> Self:
         await self.begin()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._state in (TransactionPhase.OPEN, TransactionPhase.DOOMED):
-            if kind is None:
-                await self.commit()
-            else:
-                await self.abort()
+        """Roll back what has not ended."""
+        await self.abort()
 
-    def _check_new(self) -> None:
-        if self._state is not TransactionPhase.NEW:
-            raise InvalidOperationError("the transaction was begun before", advice="begin another one")
+    @property
+    def _may_end(self) -> bool:
+        return self._state in (TransactionPhase.OPEN, TransactionPhase.DOOMED)
 
     def _check(self, wanted: TransactionPhase, what: str) -> None:
         if wanted not in _NEXT[self._state]:
@@ -175,114 +149,8 @@ class Transaction:
 
     # ---------------------------------------------------------------- sending
 
-    async def send(
-        self,
-        event: Event | bytes | str,
-        *,
-        key: str | None = None,
-        partition: str | None = None,
-        properties: Mapping[str, Any] | None = None,
-    ) -> Delivery:
-        """Buffer one event; wait for room if necessary.
-
-        Await the `Delivery` to know that a partition has the event, which counts when the transaction is committed.
-        `commit` waits for all deliveries."""
-        whole = as_event(event, key, properties)
-        place = self._producer.place(whole.key, partition)
-        message = encode_event(whole.body, whole.key, whole.properties)
-        sender = await self._ready_sender(place)
-        sender.check_size(len(message))
-        body = whole.key is None and not whole.properties
-        record = whole.body if body else message
-        self._counts(place, 1, len(record))
-        [delivery] = sender.put((record,), self, bodies=body)
-        await self._others_turn(1)
-        return delivery
-
-    async def send_many(
-        self, events: Sequence[Event | bytes | str], *, key: str | None = None, partition: str | None = None
-    ) -> Delivery:
-        """Buffer these events, waiting for room if need be: what `send` of each does, in the same order, at a fraction
-        of its cost. They go to one partition, but for events with keys of their own, where none is named. `commit`
-        waits for all of them; await what is returned to hear that they have arrived, or why not."""
-        check_many(events)
+    def _check_takes(self) -> None:
         self._check_usable("sent under")
-        pieces = Pieces(events, key, partition, self._producer.place)
-        if key is None and partition is None and pieces.routes:
-            self._producer.turn_passes()
-        for place in pieces.routes:
-            (await self._ready_sender(place)).check_size(pieces.least_size)
-        return Delivery.of(await self._put_all(pieces), pieces.routes[0] if pieces.routes else "")
-
-    async def send_batch(
-        self,
-        batch: EventBatch | Sequence[Event | bytes | str],
-        *,
-        partition: str | None = None,
-        key: str | None = None,
-    ) -> DeliveryResult:
-        """Send a batch, or a list of events, to one partition; return when the partition has all of them.
-
-        They count when the transaction is committed. Raises the errors of `send`; if an event is too large, none was
-        sent."""
-        partition, key = place_of(batch, partition, key, named=False)
-        place = self._producer.place(key, partition)
-        if isinstance(batch, EventBatch):
-            batch.lock()
-        try:
-            return await self._send_all(contents_of(batch, key), place)
-        finally:
-            if isinstance(batch, EventBatch):
-                batch.unlock()
-
-    async def _send_all(self, contents: list[bytes], place: str) -> DeliveryResult:
-        if not contents:
-            return DeliveryResult(place, None, None, 0)
-        (await self._ready_sender(place)).check_size(max(map(len, contents)))
-        parts = (contents[start : start + YIELD_EVENTS] for start in range(0, len(contents), YIELD_EVENTS))
-        return await Delivery.of(await self._put_all([Piece(place, part, False, ())] for part in parts), place)
-
-    async def _put_all(self, pieces: Iterable[Sequence[Piece[str]]]) -> list[Delivery]:
-        """Buffer the events of one call. If some cannot be sent, the transaction rolls back, so none counts."""
-        parts: list[Delivery] = []
-        try:
-            for those in pieces:
-                for piece in those:
-                    sender = await self._ready_sender(piece.route)
-                    sizes = list(map(len, piece.records))
-                    sender.check_size(max(sizes))
-                    self._counts(piece.route, len(sizes), sum(sizes))
-                    parts += sender.put(piece.records, self, bodies=piece.bodies)
-                    await self._others_turn(len(sizes))
-        except BaseException:
-            if parts:
-                self.fail(TransactionRolledBackError("only a part of the events of one call was sent under it"))
-            raise
-        return parts
-
-    async def _others_turn(self, events: int) -> None:
-        self._this_turn += events
-        if self._this_turn >= YIELD_EVENTS:
-            self._this_turn = 0
-            await asyncio.sleep(0)
-
-    async def _ready_sender(self, place: str) -> TransactionalSender:
-        """Wait for room, then return the sender of a partition."""
-        self._check_usable("sent under")
-        await self._room()
-        session = self._session
-        sender = session.sender(place) if session is not None and session.ended is None else None
-        if sender is None:
-            sender = await self._sender(place)
-        self._check_usable("sent under")
-        return sender
-
-    def _counts(self, place: str, events: int, size: int) -> None:
-        """Count events that are about to be sent."""
-        self._touched = True
-        self._places.add(place)
-        self._unanswered += events
-        self._unanswered_bytes += size + events * EVENT_OVERHEAD_BYTES
 
     def _check_usable(self, what: str) -> None:
         if self._state is TransactionPhase.DOOMED:
@@ -292,12 +160,30 @@ class Transaction:
             raise InvalidOperationError("the transaction was not begun", advice="use `async with`, or await begin()")
         self._check(TransactionPhase.OPEN, what)
 
-    async def _room(self) -> None:
-        options = self._options
-        while self._state is TransactionPhase.OPEN and (
-            self._unanswered >= options.max_buffered_events or self._unanswered_bytes >= options.max_buffered_bytes
-        ):
-            await self._progress()
+    def _sender(self, partition: str, records: Sequence[bytes | str]) -> TransactionalSender | None:
+        session = self._session
+        sender = None if session is None or session.ended is not None else session.sender(partition)
+        if sender is not None:
+            sender.serve(self, records)
+            self._touched = True
+            self._places.add(partition)
+        return sender
+
+    async def _open(self, partition: str) -> None:
+        """Attach a link to the partition; retry, on a new connection only while nothing was sent and can be lost."""
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + self._options.delivery_timeout_s
+        while True:
+            session = await self._ready()
+            try:
+                await session.attach(partition, min(ATTACH_BOUND_S, max(0.1, deadline_s - loop.time())))
+                return
+            except HoldfastError as error:
+                if not error.retriable or loop.time() >= deadline_s:
+                    raise
+                if session.ended is not None:
+                    continue  # `_ready` decides what to do
+                await asyncio.sleep(0)  # the node has held the attach for as long as it may: try again
 
     async def _ready(self) -> TransactorSession:
         """Return the transaction's connection; if it broke before anything was sent, begin again on another one."""
@@ -311,22 +197,157 @@ class Transaction:
                 self._session, self.txn_id = await self._transactor.declare()
             return self._session
 
-    async def _sender(self, place: str) -> TransactionalSender:
-        """Attach a link to the partition; retry, on a new connection only while nothing was sent and can be lost."""
-        loop = asyncio.get_running_loop()
-        deadline_s = loop.time() + self._options.delivery_timeout_s
-        while True:
-            session = await self._ready()
-            try:
-                return await session.attached(place, min(ATTACH_BOUND_S, max(0.1, deadline_s - loop.time())))
-            except HoldfastError as error:
-                if not error.retriable or loop.time() >= deadline_s:
-                    raise
-                if session.ended is not None:
-                    continue  # `_ready` decides what to do
-                await asyncio.sleep(0)  # the node has held the attach for as long as it may: try again
+    async def _wait_for_room(self) -> None:
+        await self._in_time(self._accumulator.wait_for_room)
 
-    # ---------------------------------------------------------------- positions of a consumer
+    async def _in_time(self, wait: Callable[[], Awaitable[None]]) -> None:
+        """Wait; doom the transaction if nothing is answered within the delivery timeout."""
+        answers = -1
+        while answers != self._answers:
+            answers = self._answers
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._options.delivery_timeout_s):
+                    await wait()
+                return
+        self.fail(TimeoutExpiredError(f"no event was taken for {self._options.delivery_timeout_s:g} s"))
+
+    def _took_a_part(self) -> None:
+        self.fail(TransactionRolledBackError("only a part of the events of one call was sent under it"))
+
+    # ---------------------------------------------------------------- from the links
+
+    def answered(self, batch: PendingBatch, state: DeliveryState) -> None:
+        outcome = state.outcome if isinstance(state, Transactional) else state
+        if isinstance(outcome, Accepted) or (isinstance(outcome, OtherState) and outcome.code == protocol.STORED_CODE):
+            self.settle(batch, None)
+            return
+        error = outcome.error if isinstance(outcome, Rejected) else None
+        condition = "" if error is None else error.condition
+        text = f"an event was not taken: {error if error is not None else type(outcome).__name__}"
+        self.settle(batch, RejectedError(text, condition=condition))
+        again = condition in ROLLED_BACK or condition in RETRIABLE_CONDITIONS or not isinstance(outcome, Rejected)
+        advice = None if again else "correct the event; the same one would be refused again"
+        if condition == NO_ROOM:
+            advice = NO_ROOM_ADVICE
+        self.fail(TransactionRolledBackError(text, condition=condition, retriable=again, advice=advice))
+
+    def settle(self, batch: PendingBatch, error: HoldfastError | None) -> None:
+        self._answers += 1
+        batch.settle(error)
+        self._accumulator.settled(batch.partition, batch.events, batch.size, error is None)
+
+    def fail(self, why: HoldfastError) -> None:
+        """Doom the transaction, which can then only be rolled back; the program gets the first reason. Nothing of it is
+        waited for any more."""
+        if self._why is None:
+            known = isinstance(why, TransactionRolledBackError | ProducerFencedError | OwnershipLostError)
+            self._why = why if known else TransactionRolledBackError(f"the transaction is rolled back: {why}")
+        if self._state is TransactionPhase.OPEN:
+            self._go(TransactionPhase.DOOMED)
+        self._give_up(why)
+
+    def _give_up(self, why: HoldfastError) -> None:
+        for sender in () if self._session is None else self._session.senders:
+            sender.give_up(self, why)
+
+    # ---------------------------------------------------------------- the end
+
+    async def abort(self) -> None:
+        """Roll the transaction back: none of it counts when this returns."""
+        await self._end("aborted", self._abort)
+
+    async def _end(self, what: str, work: Callable[[], Awaitable[None]]) -> None:
+        """End the transaction, even if the caller is cancelled, since no other task can end it."""
+        self._check(TransactionPhase.ENDING, what)
+        self._go(TransactionPhase.ENDING)
+
+        async def whole() -> None:
+            try:
+                await work()
+            finally:
+                self._is_over()
+
+        self.ending = asyncio.ensure_future(whole())
+        self.ending.add_done_callback(_heard)
+        await asyncio.shield(self.ending)
+
+    def _is_over(self) -> None:
+        """Note that another one may begin."""
+
+    async def _commit(self) -> None:
+        assert self._session is not None
+        await self._in_time(self._accumulator.finished)
+        if self._why is not None:
+            await self._abort()
+            raise (self._transactor.fenced or self._why).with_traceback(None)
+        try:
+            await self._transactor.commit(self._session, self.txn_id, empty=not self._touched)
+        except TransactionOutcomeUnknownError:
+            self._go(TransactionPhase.UNKNOWN)
+            raise
+        except BaseException:
+            self._go(TransactionPhase.ROLLED_BACK)
+            raise
+        self._go(TransactionPhase.COMMITTED)
+        self._transactor.wrote(self._session, self._places)
+        for one in self._positions:
+            one.committed()
+
+    async def _abort(self) -> None:
+        assert self._session is not None
+        self._give_up(TransactionRolledBackError("the transaction was rolled back before the event was confirmed"))
+        try:
+            await self._transactor.abort(self._session, self.txn_id)
+        finally:
+            self._go(TransactionPhase.ROLLED_BACK)
+
+
+class Transaction(BaseTransaction):
+    """A transaction of a producer, made by `ProducerClient.transaction`.
+
+    async with producer.transaction() as tx:
+        await tx.send(b"...", key="IBM")
+        await tx.commit_offsets(consumer)
+    """
+
+    def __init__(
+        self,
+        partitions: Partitions,
+        transactor: Transactor,
+        begins: Callable[[Transaction], Awaitable[None]],
+        over: Callable[[Transaction], None],
+    ) -> None:
+        """`begins` raises InvalidOperationError while another one is open; `over`: it is not any more."""
+        super().__init__(partitions, transactor)
+        self._begins, self._over = begins, over
+
+    async def begin(self) -> None:
+        """Begin the transaction; `async with` does it."""
+        await self._begins(self)
+        try:
+            await super().begin()
+        except BaseException:
+            self._is_over()
+            raise
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._may_end:
+            if kind is None:
+                await self.commit()
+            else:
+                await self.abort()
+
+    def _is_over(self) -> None:
+        self._over(self)
+
+    async def commit(self) -> None:
+        """Commit the transaction: all of it counts when this returns.
+
+        Raises TransactionRolledBackError (do the work again), ProducerFencedError (stop) or
+        TransactionOutcomeUnknownError. Cancelling the call leaves the outcome open."""
+        await self._end("committed", self._commit)
 
     async def commit_offsets(self, consumer: OffsetsConsumer) -> None:
         """Add the consumer's positions to the transaction.
@@ -349,119 +370,6 @@ class Transaction:
                 self.fail(failure)
             raise failure
         self._positions += positions
-
-    # ---------------------------------------------------------------- from the links
-
-    def answered(self, batch: PendingBatch, state: DeliveryState) -> None:
-        outcome = state.outcome if isinstance(state, Transactional) else state
-        if isinstance(outcome, Accepted) or (isinstance(outcome, OtherState) and outcome.code == protocol.STORED_CODE):
-            self._settle(batch, None)
-            return
-        error = outcome.error if isinstance(outcome, Rejected) else None
-        condition = "" if error is None else error.condition
-        text = f"an event was not taken: {error if error is not None else type(outcome).__name__}"
-        self._settle(batch, RejectedError(text, condition=condition))
-        again = condition in ROLLED_BACK or condition in RETRIABLE_CONDITIONS or not isinstance(outcome, Rejected)
-        advice = None if again else "correct the event; the same one would be refused again"
-        if condition == NO_ROOM:
-            advice = NO_ROOM_ADVICE
-        self.fail(TransactionRolledBackError(text, condition=condition, retriable=again, advice=advice))
-
-    def lost(self, batches: list[PendingBatch], why: HoldfastError) -> None:
-        for batch in batches:
-            self._settle(batch, why)
-        self.fail(why)
-
-    def _settle(self, batch: PendingBatch, error: HoldfastError | None) -> None:
-        self._unanswered -= batch.events
-        self._unanswered_bytes -= batch.size + batch.events * EVENT_OVERHEAD_BYTES
-        batch.settle(error)
-        self._changed.set()
-
-    def fail(self, why: HoldfastError) -> None:
-        """Doom the transaction, which can then only be rolled back; the program gets the first reason."""
-        if self._why is None:
-            known = isinstance(why, TransactionRolledBackError | ProducerFencedError | OwnershipLostError)
-            self._why = why if known else TransactionRolledBackError(f"the transaction is rolled back: {why}")
-        if self._state is TransactionPhase.OPEN:
-            self._go(TransactionPhase.DOOMED)
-        self._changed.set()
-
-    async def _progress(self) -> None:
-        """Wait for an answer; doom the transaction if none comes within the delivery timeout."""
-        self._changed.clear()
-        try:
-            async with asyncio.timeout(self._options.delivery_timeout_s):
-                await self._changed.wait()
-        except TimeoutError:
-            self.fail(TimeoutExpiredError(f"no event was taken for {self._options.delivery_timeout_s:g} s"))
-
-    # ---------------------------------------------------------------- the end
-
-    async def commit(self) -> None:
-        """Commit the transaction: all of it counts when this returns.
-
-        Raises TransactionRolledBackError (do the work again), ProducerFencedError (stop) or
-        TransactionOutcomeUnknownError. Cancelling the call leaves the outcome open."""
-        self._check(TransactionPhase.ENDING, "committed")
-        self._go(TransactionPhase.ENDING)
-        await self._to_its_end(self._commit())
-
-    async def abort(self) -> None:
-        """Roll the transaction back: none of it counts when this returns."""
-        self._check(TransactionPhase.ENDING, "aborted")
-        self._go(TransactionPhase.ENDING)
-        await self._to_its_end(self._abort())
-
-    async def _to_its_end(self, work: Awaitable[None]) -> None:
-        """End the transaction, even if the caller is cancelled, since no other task can end it."""
-
-        async def whole() -> None:
-            try:
-                await work
-            finally:
-                for sender in self._senders():
-                    sender.forget(self)
-                self._producer.over(self)
-
-        self.ending = asyncio.ensure_future(whole())
-        self.ending.add_done_callback(_heard)
-        await asyncio.shield(self.ending)
-
-    def _senders(self) -> list[TransactionalSender]:
-        return [] if self._session is None else self._session.senders
-
-    async def _commit(self) -> None:
-        assert self._session is not None
-        while self._unanswered and self._why is None:
-            if self._session.ended is not None:
-                self.fail(self._session.ended)
-            else:
-                await self._progress()
-        if self._why is not None:
-            await self._abort()
-            raise (self._transactor.fenced or self._why).with_traceback(None)
-        try:
-            await self._transactor.commit(self._session, self.txn_id, empty=not self._touched)
-        except TransactionOutcomeUnknownError:
-            self._go(TransactionPhase.UNKNOWN)
-            raise
-        except BaseException:
-            self._go(TransactionPhase.ROLLED_BACK)
-            raise
-        self._go(TransactionPhase.COMMITTED)
-        self._transactor.wrote(self._session, self._places)
-        for one in self._positions:
-            one.committed()
-
-    async def _abort(self) -> None:
-        assert self._session is not None
-        for sender in self._senders():
-            sender.forget(self)
-        try:
-            await self._transactor.abort(self._session, self.txn_id)
-        finally:
-            self._go(TransactionPhase.ROLLED_BACK)
 
 
 def _heard(task: asyncio.Future[None]) -> None:

@@ -70,11 +70,10 @@ class TransactorSession:
         found = self._senders.get(partition)
         return found if found is not None and found.ended is None else None
 
-    async def attached(self, partition: str, bound_s: float) -> TransactionalSender:
-        """Return the sender of a partition; attach its link if necessary. Raises the errors of the attach."""
+    async def attach(self, partition: str, bound_s: float) -> None:
+        """Open the sender of a partition, if it is not. Raises the errors of the attach."""
         async with self._attaching:
-            found = self.sender(partition)
-            if found is None:
+            if self.sender(partition) is None:
                 found = TransactionalSender(partition, self._options.window)
                 found.link = await self.connection.attach_sender(
                     self._address, partition, found, bound_s=bound_s,
@@ -83,7 +82,6 @@ class TransactorSession:
                 if found.ended is not None:  # the link ended right after its attach
                     raise found.ended
                 self._senders[partition] = found
-            return found
 
     @property
     def senders(self) -> list[TransactionalSender]:

@@ -38,7 +38,7 @@ KINDS: dict[str, Callable[[str], Any]] = {
 
 async def connected(client: Any) -> ClientConnection:
     """The client's connection to the one server that it has."""
-    network: Network = client._accumulator._network if isinstance(client, ProducerClient) else client._network
+    network: Network = client._partitions._network if isinstance(client, ProducerClient) else client._network
     if isinstance(client, ProducerClient | ConsumerClient):
         await client.start()
     return await network.connection(network._configured[0])

@@ -40,7 +40,8 @@ TWINS = [name for name in sync.__all__ if issubclass(getattr(sync, name), Twin)]
 
 NOT_FOR_PROGRAMS = {
     "ConsumerClient": {"deliver", "drop", "fail", "reader_finished", "handed_out"},
-    "Transaction": {"answered", "lost", "fail"},
+    "Transaction": {"answered", "settle", "fail"},
+    "GroupMember": {"answered", "settle", "fail"},
     "Delivery": {"of"},
 }
 """Names that other parts of the client call."""

@@ -22,6 +22,7 @@ from holdfast.client.produce.accumulator import (
 )
 from holdfast.client.produce.batch_queue import BatchQueue
 from holdfast.client.produce.partition_sender import ProducerStats
+from holdfast.client.produce.partitions import Partitions
 from holdfast.client.transport.network import Network
 
 BODY = bytes(100)
@@ -41,7 +42,7 @@ class KeepingSender:
 
 
 def opened(**options: Any) -> Accumulator:
-    return Accumulator(cast(Network, None), "log", ProducerOptions(**options), ProducerStats())
+    return Partitions(cast(Network, None), "log", ProducerOptions(**options), ProducerStats()).accumulator
 
 
 def take(one: Accumulator, sender: KeepingSender, events: int, body: bytes = BODY) -> None:
@@ -49,7 +50,7 @@ def take(one: Accumulator, sender: KeepingSender, events: int, body: bytes = BOD
 
 
 async def confirm(one: Accumulator, events: int) -> None:
-    one._on_settled("0", events, events * len(BODY), True)
+    one.settled("0", events, events * len(BODY), True)
     await asyncio.sleep(0)
 
 
@@ -167,7 +168,7 @@ async def test_who_waits_for_room_goes_on_behind_those_who_learn_of_outcomes_tha
     await asyncio.sleep(0)
     for outcome in outcomes:  # the first one makes the room
         outcome.set()
-        one._on_settled("0", 600 if outcome is outcomes[0] else 100, 0, True)
+        one.settled("0", 600 if outcome is outcomes[0] else 100, 0, True)
     await asyncio.gather(sending, *learning)
     assert did == ["told", "told", "told", "went on"]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable
 from typing import Any
 
@@ -25,7 +24,6 @@ from holdfast.client import (
     RejectedError,
     UndeliveredError,
 )
-from holdfast.client.produce import batch_queue
 from holdfast.client.produce.delivery import Delivery
 from tests.unit.client.support.patience import impatient
 from tests.unit.client.support.tiny_node import REJECTED, TinyNode
@@ -286,36 +284,6 @@ async def test_an_on_confirmed_that_fails_stops_nothing(
 
 
 # ------------------------------------------------------------------------------------------------ the buffer
-
-
-async def test_events_linger_for_company(node: TinyNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch_queue, "MOST_EVENTS", 100)
-    pieces: list[int] = []
-    node.after_transfers = lambda connection, partition, count: pieces.append(count) or False  # type: ignore[func-returns-value]
-    options = ProducerOptions(linger_s=0.05)
-    async with ProducerClient(node.address, "trades", options) as producer:
-        await producer.send_and_confirm(b"first", partition="0")
-        pieces.clear()
-        started_s = time.monotonic()
-        for _ in range(20):
-            await producer.send(b"x", partition="0")
-            await asyncio.sleep(0)
-        assert pieces == []
-        await asyncio.gather(*[await producer.send(b"x", partition="0")])
-        assert time.monotonic() - started_s >= 0.04
-        assert pieces == [21], "they came together"
-
-
-async def test_lingering_ends_with_enough_bytes_or_a_flush(node: TinyNode) -> None:
-    options = ProducerOptions(linger_s=60, linger_bytes=10_000)
-    async with asyncio.timeout(40), ProducerClient(node.address, "trades", options) as producer:
-        deliveries = [await producer.send(bytes(1000), partition="0") for _ in range(11)]
-        await deliveries[0]
-        late = await producer.send(b"late", partition="0")
-        await producer.flush()
-        assert late.is_done
-        await producer.send(b"at the end", partition="0")
-    assert node.log.bodies("0")[-1] == b"at the end", "closing flushes"
 
 
 @pytest.mark.parametrize("idempotent", [False, True])

@@ -324,15 +324,6 @@ async def _send(producer: ProducerClient, count: int, body: bytes) -> None:
         await producer.send(body, partition="1")
 
 
-async def test_who_waits_for_room_does_not_wait_for_company_besides(node: TinyNode) -> None:
-    """Events would linger for an hour; the bound comes before what they wait for."""
-    options = ProducerOptions(linger_s=3600, linger_bytes=MOST)
-    async with asyncio.timeout(100), ProducerClient(node.address, "trades", options) as producer:
-        await _send(producer, 5000, bytes(100))
-        await producer.flush()
-        assert producer.stats.accepted == 5000
-
-
 @pytest.mark.parametrize("idempotently", [False, True], ids=["plain", "idempotent"])
 @pytest.mark.parametrize("many", [False, True], ids=["single", "chunks"])
 async def test_a_partition_that_does_not_answer_holds_up_no_other(

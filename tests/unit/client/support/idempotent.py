@@ -42,7 +42,7 @@ async def last(producer: ProducerClient, partition: str = "0") -> int | None:
 
 async def link_gone(producer: ProducerClient, partition: str = "0") -> None:
     """Until the client has noticed that the node ended the link."""
-    sender = producer._accumulator.partitions.sender_for(None, partition)
+    sender = producer._partitions.sender(partition)
     await eventually(lambda: sender.state in (SenderState.IDLE, SenderState.FAILED))
 
 

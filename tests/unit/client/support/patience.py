@@ -19,7 +19,7 @@ async def impatient(
     before that."""
     if producer.options.idempotent:
         await producer.get_partition_publishing_properties(partition)
-    sender = producer._accumulator.partitions.sender_for(None, partition)
+    sender = producer._partitions.sender(partition)
     usual_s, sender._delivery_timeout_s = sender._delivery_timeout_s, patience_s
     for waiter in sender._trouble._waiters:  # who waits for trouble on an idle link reckons anew
         if not waiter.done():

@@ -130,7 +130,7 @@ async def test_a_call_that_was_cancelled_halfway_rolls_back(nodes: Nodes, call: 
         tx = one.transaction()
         await tx.begin()
         sending = asyncio.ensure_future(call(tx, numbered(200 * PIECE_EVENTS)))
-        await eventually(lambda: tx._unanswered)
+        await eventually(lambda: tx._accumulator.events)
         sending.cancel()
         with pytest.raises(asyncio.CancelledError):
             await sending

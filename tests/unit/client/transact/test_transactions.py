@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.amqp.links.delivery_states import DeliveryState
+from holdfast.amqp.links.delivery_states import ACCEPTED, DeliveryState
 from holdfast.client import (
     AdminClient,
     ConfigurationError,
@@ -22,7 +22,6 @@ from holdfast.client import (
     TransactionOutcomeUnknownError,
     TransactionRolledBackError,
 )
-from holdfast.client.events import encode_event
 from holdfast.client.produce.delivery import PendingBatch
 from holdfast.client.transact.transactional_sender import MOST_UNDER_WAY, TransactionalSender
 from holdfast.client.transport.connection import ClientConnection
@@ -204,73 +203,86 @@ async def test_a_link_that_ends_right_after_its_attach_is_attached_again(
     assert await bodies(nodes, log) == [b"a", b"b"]
 
 
-class NothingSent:
-    """A transaction's book that hears of losses only."""
+class Noting:
+    """A transaction's book that notes what it hears."""
 
-    txn_id = b"t"
-
-    def __init__(self) -> None:
-        self.losses: list[tuple[list[bytes], HoldfastError]] = []
+    def __init__(self, txn_id: bytes = b"t") -> None:
+        self.txn_id = txn_id
+        self.settled: list[tuple[int, HoldfastError | None]] = []
+        self.failed_by: list[HoldfastError] = []
 
     def answered(self, batch: PendingBatch, state: DeliveryState) -> None:
-        raise AssertionError("nothing was sent")
+        self.settle(batch, None)
 
-    def lost(self, batches: list[PendingBatch], why: HoldfastError) -> None:
-        messages = [message for batch in batches for message in batch.seal(Codec.NONE, with_digests=False).messages()]
-        self.losses.append((messages, why))
+    def settle(self, batch: PendingBatch, error: HoldfastError | None) -> None:
+        batch.settle(error)
+        self.settled.append((batch.events, error))
 
-
-async def test_what_is_given_to_a_sender_that_has_ended_is_lost_at_once() -> None:
-    sender, book, why = TransactionalSender("0", 10), NothingSent(), ConnectionLostError("the node is gone")
-    sender.on_closed(why)
-    sender.put([b"body"], book, bodies=True)
-    assert book.losses == [([encode_event(b"body")], why)]
-
-
-async def test_what_is_still_gathered_never_goes_out_under_another_transaction() -> None:
-    sender, book = TransactionalSender("0", 10), NothingSent()
-    sender.link = Taking()  # type: ignore[assignment]
-    sender.put([b"body"], book, bodies=True)
-    with pytest.raises(AssertionError, match="left something behind"):
-        sender.put([b"of another one"], NothingSent(), bodies=True)
-
-
-@pytest.mark.parametrize("ends", ["link", "transaction"])
-async def test_single_events_that_are_still_gathered_are_lost_with_what_they_wait_for(ends: str) -> None:
-    sender, book, why = TransactionalSender("0", 10), NothingSent(), ConnectionLostError("the node is gone")
-    sender.link = Taking()  # type: ignore[assignment]
-    sender.put([b"body"], book, bodies=True)
-    sender.put([encode_event(b"message", "key")], book, bodies=False)
-    if ends == "link":
-        sender.on_closed(why)
-    else:
-        sender.forget(book)
-    [(lost, told)] = book.losses
-    assert lost == [encode_event(b"body"), encode_event(b"message", "key")]
-    assert isinstance(told, ConnectionLostError if ends == "link" else TransactionRolledBackError)
-    await asyncio.sleep(0)
-    assert sender.link.sent == []  # type: ignore[union-attr]
+    def fail(self, why: HoldfastError) -> None:
+        self.failed_by.append(why)
 
 
 class Taking:
     """A link that takes everything and answers nothing."""
 
-    credit, batch_bytes, codec = 10**6, 10**6, Codec.NONE
+    credit, batch_bytes, max_message_size, codec = 10**6, 10**6, 0, Codec.NONE
 
     def __init__(self) -> None:
-        self.sent: list[int] = []
+        self.sent: list[tuple[int, bytes | None]] = []
 
     def send_batch(self, batch: RecordBatch, *, txn_id: bytes | None = None) -> int:
-        self.sent.append(len(batch))
+        self.sent.append((len(batch), txn_id))
         return len(self.sent)
 
 
-async def test_no_more_is_under_way_than_a_partition_recognises_again() -> None:
-    sender, link = TransactionalSender("0", 10**6), Taking()
+def attached(link: Taking, window: int = 10) -> TransactionalSender:
+    sender = TransactionalSender("0", window)
     sender.link = link  # type: ignore[assignment]
-    sender.put([b"x"] * 5000, NothingSent(), bodies=True)
-    await asyncio.sleep(0)
-    assert sum(link.sent) == MOST_UNDER_WAY
+    return sender
+
+
+def give(sender: TransactionalSender, book: Noting, records: list[bytes]) -> None:
+    sender.serve(book, records)
+    sender.queue.extend(records, bodies=True)
+
+
+async def test_what_is_still_gathered_never_goes_out_under_another_transaction() -> None:
+    link = Taking()
+    sender, first, second = attached(link), Noting(b"first"), Noting(b"second")
+    give(sender, first, [b"body"])
+    with pytest.raises(AssertionError, match="left something behind"):
+        give(sender, second, [b"of another one"])
+    sender.give_up(first, TransactionRolledBackError("no"))
+    give(sender, second, [b"a", b"b"])
+    sender.pump()
+    assert link.sent == [(2, b"second")]
+
+
+async def test_a_link_that_ends_fails_the_transaction_that_waits_for_it_and_no_other() -> None:
+    link, why = Taking(), ConnectionLostError("the node is gone")
+    sender, first, second = attached(link), Noting(b"first"), Noting(b"second")
+    give(sender, first, [b"sent"])
+    sender.pump()
+    give(sender, first, [b"still", b"gathered"])
+    rolled_back = TransactionRolledBackError("no")
+    sender.give_up(first, rolled_back)
+    assert first.settled == [(1, rolled_back), (2, rolled_back)]
+    sender.on_outcomes([(1, ACCEPTED)])
+    assert len(first.settled) == 2, "an answer that is late changes nothing"
+    give(sender, second, [b"body"])
+    sender.pump()
+    sender.on_closed(why)
+    assert (first.failed_by, second.failed_by) == ([], [why])
+    sender.give_up(second, why)
+    assert second.settled == [(1, why)]
+
+
+async def test_no_more_is_under_way_than_a_partition_recognises_again() -> None:
+    link = Taking()
+    sender, book = attached(link, 10**6), Noting()
+    give(sender, book, [b"x"] * 5000)
+    sender.pump()
+    assert sum(events for events, _ in link.sent) == MOST_UNDER_WAY
 
 
 async def unlucky(one: ProducerClient, more: list[bytes]) -> None:

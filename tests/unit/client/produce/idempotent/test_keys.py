@@ -123,7 +123,7 @@ async def test_a_batch_by_turn_that_failed_goes_to_the_same_partition_again(node
             with pytest.raises(UndeliveredError):
                 await producer.send_batch(batch)
         node.answer = lambda payload: ACCEPTED
-        producer._accumulator.partitions.turn_passes()
+        producer._partitions.turn_passes()
         result = await producer.send_batch(batch)
         assert result.partition is not None
         found = {partition: node.log.bodies(partition) for partition in producer.partitions}

@@ -162,7 +162,7 @@ async def test_what_is_refused_under_new_numbers_too_is_refused(node: TinyNode) 
 async def test_without_another_level_it_takes_another_id(node: TinyNode) -> None:
     async with unnamed(node) as producer:
         await producer.send_batch([b"1"], partition="0")
-        identity = producer._accumulator.partitions.sender_for(None, "0")._identity
+        identity = producer._partitions.sender("0")._identity
         assert identity is not None
         identity.owner_level = MAX_OWNER_LEVEL
         forget(node)
