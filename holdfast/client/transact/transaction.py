@@ -65,19 +65,6 @@ class TransactionPhase(Enum):
     UNKNOWN = auto()
 
 
-_NEXT: dict[TransactionPhase, frozenset[TransactionPhase]] = {
-    TransactionPhase.NEW: frozenset({TransactionPhase.OPEN}),
-    TransactionPhase.OPEN: frozenset({TransactionPhase.OPEN, TransactionPhase.ENDING, TransactionPhase.DOOMED}),
-    TransactionPhase.DOOMED: frozenset({TransactionPhase.ENDING, TransactionPhase.DOOMED}),
-    TransactionPhase.ENDING: frozenset(
-        {TransactionPhase.COMMITTED, TransactionPhase.ROLLED_BACK, TransactionPhase.UNKNOWN}
-    ),
-    TransactionPhase.COMMITTED: frozenset(),
-    TransactionPhase.ROLLED_BACK: frozenset(),
-    TransactionPhase.UNKNOWN: frozenset(),
-}
-
-
 class BaseTransaction(Sending):
     """A transaction of a producer, or a member of a group; these differ in their ends."""
 
@@ -120,7 +107,7 @@ class BaseTransaction(Sending):
         if self._state is not TransactionPhase.NEW:
             raise InvalidOperationError("the transaction was begun before", advice="begin another one")
         self._session, self.txn_id = await self._transactor.declare()
-        self._go(TransactionPhase.OPEN)
+        self._state = TransactionPhase.OPEN
 
     async def __aenter__(self) -> Self:
         await self.begin()
@@ -136,29 +123,22 @@ class BaseTransaction(Sending):
     def _may_end(self) -> bool:
         return self._state in (TransactionPhase.OPEN, TransactionPhase.DOOMED)
 
-    def _check(self, wanted: TransactionPhase, what: str) -> None:
-        if wanted not in _NEXT[self._state]:
-            raise InvalidOperationError(
-                f"the transaction is {self._state.name.lower().replace('_', ' ')}: it cannot be {what}",
-                advice="begin another one: producer.transaction()",
-            )
-
-    def _go(self, state: TransactionPhase) -> None:
-        assert state in _NEXT[self._state], f"{self._state} -> {state}"
-        self._state = state
+    def _unfit(self, what: str) -> InvalidOperationError:
+        return InvalidOperationError(
+            f"the transaction is {self._state.name.lower().replace('_', ' ')}: it cannot be {what}",
+            advice="begin another one: producer.transaction()",
+        )
 
     # ---------------------------------------------------------------- sending
 
     def _check_takes(self) -> None:
-        self._check_usable("sent under")
-
-    def _check_usable(self, what: str) -> None:
         if self._state is TransactionPhase.DOOMED:
             assert self._why is not None
             raise self._why.with_traceback(None)
         if self._state is TransactionPhase.NEW:
             raise InvalidOperationError("the transaction was not begun", advice="use `async with`, or await begin()")
-        self._check(TransactionPhase.OPEN, what)
+        if self._state is not TransactionPhase.OPEN:
+            raise self._unfit("sent under")
 
     def _sender(self, partition: str, records: Sequence[bytes | str]) -> TransactionalSender | None:
         session = self._session
@@ -188,12 +168,12 @@ class BaseTransaction(Sending):
     async def _ready(self) -> TransactorSession:
         """Return the transaction's connection; if it broke before anything was sent, begin again on another one."""
         async with self._beginning:
-            self._check_usable("used")
+            self._check_takes()
             assert self._session is not None
             if self._session.ended is not None:
                 if self._touched:
                     self.fail(self._session.ended)
-                    self._check_usable("used")
+                    self._check_takes()
                 self._session, self.txn_id = await self._transactor.declare()
             return self._session
 
@@ -243,7 +223,7 @@ class BaseTransaction(Sending):
             known = isinstance(why, TransactionRolledBackError | ProducerFencedError | OwnershipLostError)
             self._why = why if known else TransactionRolledBackError(f"the transaction is rolled back: {why}")
         if self._state is TransactionPhase.OPEN:
-            self._go(TransactionPhase.DOOMED)
+            self._state = TransactionPhase.DOOMED
         self._give_up(why)
 
     def _give_up(self, why: HoldfastError) -> None:
@@ -258,8 +238,9 @@ class BaseTransaction(Sending):
 
     async def _end(self, what: str, work: Callable[[], Awaitable[None]]) -> None:
         """End the transaction, even if the caller is cancelled, since no other task can end it."""
-        self._check(TransactionPhase.ENDING, what)
-        self._go(TransactionPhase.ENDING)
+        if not self._may_end:
+            raise self._unfit(what)
+        self._state = TransactionPhase.ENDING
 
         async def whole() -> None:
             try:
@@ -283,12 +264,12 @@ class BaseTransaction(Sending):
         try:
             await self._transactor.commit(self._session, self.txn_id, empty=not self._touched)
         except TransactionOutcomeUnknownError:
-            self._go(TransactionPhase.UNKNOWN)
+            self._state = TransactionPhase.UNKNOWN
             raise
         except BaseException:
-            self._go(TransactionPhase.ROLLED_BACK)
+            self._state = TransactionPhase.ROLLED_BACK
             raise
-        self._go(TransactionPhase.COMMITTED)
+        self._state = TransactionPhase.COMMITTED
         self._transactor.wrote(self._session, self._places)
         for one in self._positions:
             one.committed()
@@ -299,7 +280,7 @@ class BaseTransaction(Sending):
         try:
             await self._transactor.abort(self._session, self.txn_id)
         finally:
-            self._go(TransactionPhase.ROLLED_BACK)
+            self._state = TransactionPhase.ROLLED_BACK
 
 
 class Transaction(BaseTransaction):

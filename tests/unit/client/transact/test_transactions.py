@@ -10,6 +10,7 @@ import pytest
 from holdfast.amqp.links.delivery_states import ACCEPTED, DeliveryState
 from holdfast.client import (
     AdminClient,
+    BufferFullError,
     ConfigurationError,
     ConnectionLostError,
     EventTooLargeError,
@@ -112,6 +113,42 @@ async def test_more_than_the_buffer_holds_goes_through_in_order(nodes: Nodes) ->
         for event in events:
             await tx.send(event, partition="0")
     assert await bodies(nodes, log) == events
+
+
+async def test_the_producers_other_ways_to_send_are_there_too(nodes: Nodes) -> None:
+    log = await nodes.log(2)
+    async with producer(nodes, log, max_buffered_events=3) as one:
+        told: list[HoldfastError | None] = []
+        async with one.transaction() as tx:
+            with pytest.raises(BufferFullError, match="not open yet"):
+                tx.send_nowait(b"too early", partition="0")
+            assert (await tx.send_and_confirm(b"a", partition="0")).partition == "0"
+            for body in (b"b", b"c"):
+                tx.send_nowait(body, partition="0", done=told.append)
+            await tx.send(b"d", partition="0", done=told.append)
+            with pytest.raises(BufferFullError):
+                tx.send_nowait(b"too much", partition="0")
+        assert told == [None] * 3
+        async with one.transaction() as tx:
+            tx.send_nowait(b"e", partition="0", done=told.append)
+            await tx.abort()
+        assert isinstance(told[3], TransactionRolledBackError)
+    assert await bodies(nodes, log) == [b"a", b"b", b"c", b"d"]
+
+
+async def test_nothing_of_a_transaction_that_is_lost_is_awaited_any_more(nodes: Nodes) -> None:
+    log = await nodes.log(1)
+    async with producer(nodes, log) as one:
+        tx = one.transaction()
+        await tx.begin()
+        await tx.send_and_confirm(b"before", partition="0")
+        waiting = await tx.send(b"behind", partition="0")
+        tx.fail(TransactionRolledBackError("lost"))
+        with pytest.raises(TransactionRolledBackError, match="lost"):
+            await waiting
+        with pytest.raises(TransactionRolledBackError, match="lost"):
+            await tx.commit()
+    assert await bodies(nodes, log) == []
 
 
 # ---------------------------------------------------------------- fencing
