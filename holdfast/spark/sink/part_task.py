@@ -16,12 +16,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import WriterCommitMessage
 
 from holdfast.client import EventBatch, GroupMember, ProducerClient
 from holdfast.client.produce.event_batch import MAX_BATCH_BYTES, MAX_BATCH_EVENTS
+from holdfast.client.produce.sending import Sending
 from holdfast.client.transact.group_member import GroupNames
 from holdfast.spark.errors import one_sentence
 from holdfast.spark.sink.columns import Router
@@ -64,12 +65,6 @@ class Attempt:
     once: bool = False
 
 
-class _Way(Protocol):
-    """Sender of events: a member of a group, or a producer."""
-
-    async def send_batch(self, batch: EventBatch) -> object: ...
-
-
 @dataclass
 class _Sending:
     """Pieces under way, one at a time: rows of a partition keep their order."""
@@ -79,17 +74,17 @@ class _Sending:
     events: int = 0
     _under_way: Future[None] | None = field(default=None)
 
-    def put(self, way: _Way, split: list[tuple[str, list[bytes]]]) -> None:
+    def put(self, way: Sending, split: list[tuple[str, list[bytes]]]) -> None:
         """Send a piece, once the one before has arrived."""
         self.finish()
         self.events += sum(len(contents) for _, contents in split)
         self._under_way = self.connection.thread.start(lambda: self._send(way, split))
 
-    async def _send(self, way: _Way, split: list[tuple[str, list[bytes]]]) -> None:
+    async def _send(self, way: Sending, split: list[tuple[str, list[bytes]]]) -> None:
         """Send a piece; all of it is answered when this returns. Raises the first failure; the attempt ends with it."""
         await asyncio.gather(*(self._send_to(way, partition, contents) for partition, contents in split))
 
-    async def _send_to(self, way: _Way, partition: str, contents: list[bytes]) -> None:
+    async def _send_to(self, way: Sending, partition: str, contents: list[bytes]) -> None:
         for part in _batches(contents) if self.numbered else [contents]:
             await way.send_batch(EventBatch.of_encoded(partition, part))
 
