@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.amqp.links.delivery_states import ACCEPTED, DeliveryState
+from holdfast.amqp import Error
+from holdfast.amqp.links.delivery_states import ACCEPTED, DeliveryState, Rejected
 from holdfast.client import (
     AdminClient,
     BufferFullError,
@@ -20,6 +21,7 @@ from holdfast.client import (
     ProducerClient,
     ProducerFencedError,
     ProducerOptions,
+    RejectedError,
     TransactionOutcomeUnknownError,
     TransactionRolledBackError,
 )
@@ -149,6 +151,49 @@ async def test_nothing_of_a_transaction_that_is_lost_is_awaited_any_more(nodes: 
         with pytest.raises(TransactionRolledBackError, match="lost"):
             await tx.commit()
     assert await bodies(nodes, log) == []
+
+
+async def test_a_refused_event_rolls_back(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    log, original = await nodes.log(1), TransactionalSender.on_outcomes
+
+    def refused(sender: TransactionalSender, outcomes: list[tuple[int, DeliveryState]]) -> None:
+        original(sender, [(number, Rejected(Error("amqp:decode-error", "no event"))) for number, _ in outcomes])
+
+    async with producer(nodes, log) as one:
+        with monkeypatch.context() as patch:
+            patch.setattr(TransactionalSender, "on_outcomes", refused)
+            tx = one.transaction()
+            await tx.begin()
+            with pytest.raises(RejectedError, match="no event"):
+                await tx.send_and_confirm(b"refused", partition="0")
+            with pytest.raises(TransactionRolledBackError, match="no event") as rolled_back:
+                await tx.commit()
+        assert not rolled_back.value.retriable
+        async with one.transaction() as tx:
+            await tx.send(b"good", partition="0")
+    assert await bodies(nodes, log) == [b"good"]
+
+
+@pytest.mark.parametrize("waits_for", ["room", "the commit"])
+async def test_what_is_not_answered_in_time_rolls_back(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch, waits_for: str
+) -> None:
+    log = await nodes.log(1)
+    bounded = producer(nodes, log, max_buffered_events=2, delivery_timeout_s=2.0)
+    async with asyncio.timeout(60), bounded as one:
+        with monkeypatch.context() as patch:
+            patch.setattr(TransactionalSender, "on_outcomes", lambda sender, outcomes: None)
+            tx = one.transaction()
+            await tx.begin()
+            deliveries = [await tx.send(b"unanswered", partition="0") for _ in range(2)]
+            with pytest.raises(TransactionRolledBackError, match="no event was taken for 2 s"):
+                await (tx.send(b"no room", partition="0") if waits_for == "room" else tx.commit())
+            assert all(delivery.error is not None for delivery in deliveries)
+            if waits_for == "room":
+                await tx.abort()
+        async with one.transaction() as tx:
+            await tx.send(b"answered", partition="0")
+    assert await bodies(nodes, log) == [b"answered"]
 
 
 # ---------------------------------------------------------------- fencing
