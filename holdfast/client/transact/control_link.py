@@ -132,6 +132,11 @@ class ControlLink:
             except (KeyError, TypeError, ValueError) as error:
                 raise ProtocolError(f"{self._what}: the node's word on the last one cannot be read: {last}") from error
 
+    @property
+    def is_asked(self) -> bool:
+        """True while a request is not answered."""
+        return bool(self._answers)
+
     async def close(self) -> None:
         """Close the link; the node rolls back its open transaction."""
         self.ended = self.ended or LinkRefusedError(f"{self._what}: closed here")

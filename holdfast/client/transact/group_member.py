@@ -15,8 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -110,24 +109,14 @@ class MemberTransactor(Transactor):
         super().__init__(servers, log_name, options)
         self._wish, self._idle_s = wish, idle_s
         self._beating: asyncio.Task[None] | None = None
-        self._asked, self._heard_s = 0, 0.0  # calls of the program under way; time of its last sign of life
-
-    @contextmanager
-    def asked(self) -> Iterator[None]:
-        """Count a call of the program as under way inside the block."""
-        self._asked += 1
-        try:
-            yield
-        finally:
-            self._asked -= 1
-            self.hear()
+        self._heard_s = 0.0
 
     def hear(self) -> None:
-        """Note that the program is there, or waits for something that came now."""
+        """Note a sign of life of the program: it asked for something, or gets the answer now."""
         self._heard_s = asyncio.get_running_loop().time()
 
     def _is_idle(self, session: TransactorSession) -> bool:
-        if self._asked or any(sender.is_waiting for sender in session.senders):
+        if session.is_busy:
             self.hear()
         return self._idle_s is not None and asyncio.get_running_loop().time() - self._heard_s >= self._idle_s
 
@@ -136,6 +125,7 @@ class MemberTransactor(Transactor):
 
     def opened(self, session: TransactorSession) -> None:
         super().opened(session)
+        self.hear()
         self._stop_beating()
         self._beating = asyncio.get_running_loop().create_task(self._beat(session), name="lease of a group's member")
 
@@ -189,35 +179,21 @@ class GroupMember(BaseTransaction):
     async def begin(self) -> None:
         """Join the group; `async with` does it. Raises GroupFencedError if it is closed or a newer run has it."""
         try:
-            with self._transactor.asked():
-                await super().begin()
+            await super().begin()
         except BaseException:
             await self._transactor.close()
             raise
 
-    # ---------------------------------------------------------------- signs of life
-
-    def _check_takes(self) -> None:
-        self._transactor.hear()
-        super()._check_takes()
-
-    async def _open(self, partition: str) -> None:
-        with self._transactor.asked():
-            await super()._open(partition)
-
     def settle(self, batch: PendingBatch, error: HoldfastError | None) -> None:
         self._transactor.hear()
         super().settle(batch, error)
-
-    # ---------------------------------------------------------------- the end
 
     async def prepare(self) -> str:
         """Prepare the part, which then waits for the decision of its group; return the member's id for the commit.
 
         Call it when all of the part is written. Raises TransactionRolledBackError (write the part again, as another
         attempt) or GroupFencedError (stop)."""
-        with self._transactor.asked():
-            await self._end("prepared", self._commit)
+        await self._end("prepared", self._commit)
         member = self._transactor.member
         if member is None:
             raise InvalidOperationError(

@@ -84,6 +84,11 @@ class TransactorSession:
                 self._senders[partition] = found
 
     @property
+    def is_busy(self) -> bool:
+        """True while something that was asked is not answered."""
+        return self._attaching.locked() or self.control.is_asked or any(sender.is_waiting for sender in self.senders)
+
+    @property
     def senders(self) -> list[TransactionalSender]:
         return list(self._senders.values())
 

@@ -17,6 +17,7 @@ from holdfast.client import (
     ConfigurationError,
     GroupAbortedError,
     GroupFencedError,
+    GroupMember,
     InvalidOperationError,
     NotPreparedError,
     ProducerClient,
@@ -24,6 +25,8 @@ from holdfast.client import (
     TransactionRolledBackError,
     WriterChangedError,
 )
+from holdfast.client.transact.transactional_sender import TransactionalSender
+from holdfast.client.transact.transactor import TransactorSession
 from holdfast.client.transport.connection import ClientConnection
 from node.coordinator.groups.state import WriterRecord
 from node.coordinator.markers import MarkerSender
@@ -372,3 +375,43 @@ async def test_a_batch_of_many_members_is_committed(batch: Batch) -> None:
         winners = await asyncio.gather(*(batch.written(group, str(part), b"%d" % part) for part in range(40)))
         await group.commit(winners)
     assert len(await batch.read()) == 40
+
+
+@contextlib.asynccontextmanager
+async def impatient(batch: Batch) -> AsyncIterator[tuple[GroupMember, TransactorSession]]:
+    """A member that is let go when nothing is asked of it for a second."""
+    async with batch.group() as group:
+        await group.open()
+        member = batch.producer.member(writer=batch.writer, batch=0, run="r1", part="0", lease_s=2.0, idle_s=1.0)
+        async with member:
+            assert member._session is not None
+            yield member, member._session
+
+
+async def test_a_member_of_which_nothing_is_asked_is_let_go(batch: Batch) -> None:
+    async with impatient(batch) as (member, session):
+        await member.send_and_confirm(b"in vain", partition="0")
+        await eventually(lambda: session.ended)
+        with pytest.raises(TransactionRolledBackError):
+            await member.prepare()
+    assert await batch.read() == []
+
+
+async def test_a_member_that_waits_for_an_answer_is_kept(batch: Batch, monkeypatch: pytest.MonkeyPatch) -> None:
+    held: list[Any] = []
+    original = TransactionalSender.on_outcomes
+    async with impatient(batch) as (member, session):
+        with monkeypatch.context() as patch:
+            patch.setattr(TransactionalSender, "on_outcomes", lambda *outcomes: held.append(outcomes))
+            waiting = await member.send(b"answered late", partition="0")
+            beats: list[None] = []
+            beat = session.connection.beat
+            patch.setattr(session.connection, "beat", lambda: beats.append(beat()))
+            await eventually(lambda: len(beats) > 6)
+        for outcomes in held:
+            original(*outcomes)
+        await waiting
+        winner = await member.prepare()
+        async with batch.group() as group:
+            await group.commit([winner])
+    assert await batch.read() == [b"answered late"]
