@@ -7,8 +7,9 @@ import asyncio
 import pytest
 
 from holdfast.amqp.links.delivery_states import DeliveryState
-from holdfast.client import ProducerClient
+from holdfast.client import InvalidOperationError, ProducerClient
 from holdfast.client.transact.control_link import ControlLink
+from holdfast.client.transact.transactor import TransactorSession
 from node.listener.transactions.client_transaction import ClientTransaction
 from node.listener.transactions.coordinator_link import CoordinatorLink
 from tests.unit.client.support.real_cluster import Nodes
@@ -74,3 +75,30 @@ async def test_the_next_transaction_waits_for_a_commit_whose_caller_was_cancelle
         await second.send(b"second", partition="0")
         await second.commit()
     assert await bodies(nodes, log) == [b"first", b"second"]
+
+
+@pytest.mark.parametrize("ends", ["commit", "abort"])
+async def test_what_waits_for_a_link_when_its_transaction_ends_is_not_taken_in(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch, ends: str
+) -> None:
+    log, attach = await nodes.log(1), TransactorSession.attach
+    asked, go = asyncio.Event(), asyncio.Event()
+
+    async def slow(session: TransactorSession, partition: str, bound_s: float) -> None:
+        await attach(session, partition, bound_s)
+        asked.set()
+        await go.wait()
+
+    monkeypatch.setattr(TransactorSession, "attach", slow)
+    async with ProducerClient(nodes.servers, log) as producer, asyncio.timeout(WAIT_S):
+        transaction = producer.transaction()
+        await transaction.begin()
+        sending = asyncio.create_task(transaction.send(b"too late", partition="0"))
+        await asked.wait()
+        await (transaction.commit() if ends == "commit" else transaction.abort())
+        go.set()
+        with pytest.raises(InvalidOperationError, match="cannot be sent under"):
+            await sending
+        async with producer.transaction() as transaction:
+            await transaction.send(b"next", partition="0")
+    assert await bodies(nodes, log) == [b"next"]
