@@ -28,7 +28,7 @@ FUZZ_SECONDS ?= 3600
 CHAOS_SECONDS ?= 90
 CHAOS_SEED ?= 1
 # Parallel test processes: on two cores the others work while some wait for elections, leases and hosts.
-JOBS ?= 6
+JOBS ?= 5
 ARGS ?=
 
 # Hundreds of node processes and commands start in a run of the tests: none of them compiles every module anew.

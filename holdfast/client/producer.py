@@ -230,7 +230,7 @@ class ProducerClient(Sending):
         in_doubt = isinstance(batch, EventBatch) and sender.check_again(batch)
         pending = publication_of(batch, key, place, named=self._named)
         pending.in_doubt = in_doubt
-        if isinstance(batch, EventBatch):
+        if isinstance(batch, EventBatch) and batch.key is None:
             batch.partition = place  # given again after a failure, it goes where its numbers are known
         self._accumulator.take_alone(sender, pending)
         try:

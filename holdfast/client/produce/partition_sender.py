@@ -256,6 +256,11 @@ class PartitionSender:
             return
         try:
             while (batch := self.queue.first) is not None and self._has_slot(batch, link):
+                if self._would_reuse_numbers(batch):
+                    if self._window:  # it goes when those are decided
+                        return
+                    self._renew(ProducerStateError("events in doubt have the next numbers"))
+                    return
                 self._send(batch, link)
         except Exception as error:  # noqa: BLE001  whoever called has nothing to do with these events
             self._defect = error
@@ -269,6 +274,14 @@ class PartitionSender:
             return False
         room = min(link.credit, self._most_events - self._sent_events)
         return self._window.unanswered < SLOTS and room >= events
+
+    def _would_reuse_numbers(self, batch: PendingBatch) -> bool:
+        """Its numbers were those of something else that is in doubt. A node that has forgotten the bytes of what it
+        stored would take one for the other, and answer `accepted`."""
+        identity = self._identity
+        if identity is None or not identity.renews or batch.number is not None or batch.in_doubt:
+            return False
+        return identity.has_doubt
 
     def _send(self, batch: PendingBatch, link: Sender) -> None:
         if batch.weight > link.batch_bytes and not self._fits(batch, link):
@@ -476,7 +489,7 @@ class PartitionSender:
         identity = self._identity
         if identity is None or isinstance(error, (*FATAL, NotFoundError)):
             return error
-        if identity.known or error.condition == NOT_ALLOWED:
+        if error.condition == NOT_ALLOWED or (identity.known and not identity.renews):
             return ProducerStateError(f"the node does not let us go on: {error}", condition=error.condition)
         return error
 
@@ -541,15 +554,23 @@ class PartitionSender:
                 self._renew(failure)
                 return
         self.queue.leaves()
+        self._note_doubt([batch, *self.queue])
         self._number_anew(identity)
-        self._refused(batch, RejectedError(message, condition=error.condition))
+        refusal = RejectedError(message, condition=error.condition)
+        if not batch.in_doubt:
+            self._refused(batch, refusal)
+            return
+        text = f"{batch.events} events for {self.what} may be stored since they were sent first, and were refused now"
+        self._stats.failed += batch.events
+        self._progress_at_s = self._loop.time()
+        told = UndeliveredError(f"{text}: {refusal}", count=batch.events, advice=ADVICE_TO_PUBLISH_AGAIN)
+        told.__cause__ = refusal
+        self._finish([batch], told)
 
     def _can_renew(self, error: HoldfastError) -> bool:
-        """Tell whether it helps to begin anew. It does not where that was done, and nothing was published since."""
+        """Tell whether it helps to begin anew. It does not where that was done, and no node has granted it since."""
         identity = self._identity
-        if identity is None or not identity.renews or identity.is_renewed:
-            return False
-        return identity.known and isinstance(error, ProducerStateError)
+        return identity is not None and identity.renews and identity.known and isinstance(error, ProducerStateError)
 
     def _renew(self, why: HoldfastError) -> None:
         """Begin with new numbers, which shuts out whatever is still on its way with old ones."""
@@ -558,7 +579,6 @@ class PartitionSender:
         self._abandon_link(why)
         self._closed_by = None  # that is dealt with: it is no reason to attach elsewhere
         doubtful = self.queue.withdraw(lambda batch: batch.in_doubt)
-        self._note_doubt(doubtful)
         identity.renew()
         for batch in self.queue:
             batch.number = None
@@ -568,6 +588,9 @@ class PartitionSender:
         if events:
             self._stats.failed += events
             self._network.log_lines.given_up(events, self.what, why)
+            for batch in doubtful:
+                if batch.publication is not None:
+                    batch.publication.doubted_under = None  # its owner is told now
             self._finish(doubtful, self._for_ever_in_doubt(events, why))
 
     def _for_ever_in_doubt(self, events: int, why: HoldfastError | None) -> UndeliveredError:
@@ -631,8 +654,10 @@ class PartitionSender:
     def _note_doubt(self, batches: Iterable[PendingBatch]) -> None:
         """A publication that is given again is recognised as long as its numbers are those of then."""
         for batch in batches:
-            if batch.in_doubt and batch.publication is not None and self._identity is not None:
-                batch.publication.doubted_under = self._identity.term
+            if batch.in_doubt and self._identity is not None:
+                self._identity.has_doubt = True
+                if batch.publication is not None:
+                    batch.publication.doubted_under = self._identity.term
 
     def check_again(self, publication: Publication) -> bool:
         """Tell whether this was published before, and may be stored. Raises UndeliveredError if nobody would recognise
@@ -641,6 +666,7 @@ class PartitionSender:
         if doubted_under is None or identity is None or not identity.renews:
             return False
         if doubted_under != identity.term:
+            publication.doubted_under = None  # it is told once; given again, it is a new request
             raise self._for_ever_in_doubt(len(publication), None)
         return True
 

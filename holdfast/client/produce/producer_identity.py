@@ -82,6 +82,7 @@ class ProducerIdentity:
         self.next = 0  # of the event that is sent next
         self.known = False  # the node has answered once
         self.is_renewed = False  # and nothing was published since
+        self.has_doubt = False  # numbers from `next` on were given to what may be stored, and was given up
 
     def link_properties(self) -> Mapping[str, Any]:
         """Properties for the attach. Null: to be filled in by the node."""
@@ -104,7 +105,7 @@ class ProducerIdentity:
             self.group_id = self.owner_level = None
         else:
             self.owner_level += 1
-        self.last, self.next, self.known, self.is_renewed = None, 0, False, True
+        self.last, self.next, self.known, self.is_renewed, self.has_doubt = None, 0, False, True, False
 
     def adopt(self, properties: Mapping[str, Any], what: str, *, is_publishing: bool) -> None:
         """Take over what the node answered. `is_publishing`: events that have numbers are not accepted yet, and the

@@ -244,7 +244,8 @@ class BaseTransaction(Sending):
 
         async def whole() -> None:
             try:
-                await work()
+                async with self._beginning:  # what is being begun anew is what ends
+                    await work()
             finally:
                 self._is_over()
 

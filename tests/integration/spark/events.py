@@ -9,8 +9,8 @@ from tests.integration.clusters.cluster import Cluster
 
 
 def fill(cluster: Cluster, log: str, events: Iterable[Event], partition: str = "0") -> None:
-    """In this order, confirmed."""
-    with ProducerClient(cluster.addresses, log) as producer:
+    """In this order, confirmed, without numbers."""
+    with ProducerClient(cluster.addresses, log, idempotent=False) as producer:
         producer.send_batch(list(events), partition=partition)
 
 

@@ -86,7 +86,7 @@ def test_the_nodes_filter_and_columns_are_left_out(cluster: Cluster, log_name: s
 def test_numbers_of_producers(cluster: Cluster, log_name: str, read: Read) -> None:
     cluster.create(log_name)
     fill(cluster, log_name, numbered(2))
-    with ProducerClient(cluster.addresses, log_name, idempotent=True) as producer:
+    with ProducerClient(cluster.addresses, log_name) as producer:
         events = [*(Event(b"n%d" % number) for number in range(4)), Event(b"m", properties={"n": 1})]
         producer.send_batch(events, partition="0")
         identity = producer.get_partition_publishing_properties("0").producer_group_id

@@ -41,7 +41,7 @@ def lines(first: int, end: int) -> bytes:
 
 @pytest.mark.parametrize("how", ["plain", "idempotent"])
 async def test_nothing_is_stored_behind_lines_that_were_given_up(node: TinyNode, how: str) -> None:
-    numbered = ["--idempotent"] if how == "idempotent" else []
+    numbered = ["--idempotent" if how == "idempotent" else "--no-idempotent"]
     async with asyncio.timeout(BOUND_S):
         process = await produce(node, "--partition", "0", "--timeout-s", IMPATIENT_S, *numbered)
         assert process.stdin is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any
 
 import pytest
@@ -490,3 +491,22 @@ async def test_closing_a_producer_says_that_its_open_transaction_is_rolled_back(
         await tx.send(b"counts", partition="0")
         await tx.commit()
     assert await bodies(nodes, log) == [b"counts"]
+
+
+async def test_an_end_waits_for_what_is_being_begun_anew(nodes: Nodes) -> None:
+    """The connection was lost before anything was sent, and one task begins again while another one commits."""
+    log = await nodes.log(2)
+    async with ProducerClient(nodes.servers, log, transactional_id="begun-anew") as one:
+        tx = one.transaction()
+        await tx.begin()
+        cut(one)
+        await eventually(lambda: tx._session is not None and tx._session.ended is not None)
+        sending = asyncio.create_task(tx.send(b"1", partition="0"))
+        for _ in range(3):  # it is beginning, and has not declared
+            await asyncio.sleep(0)
+        with contextlib.suppress(HoldfastError):
+            await tx.commit()
+        await asyncio.gather(sending, return_exceptions=True)
+        async with one.transaction() as after:
+            await after.send(b"2", partition="0")
+    assert await bodies(nodes, log) in ([b"2"], [b"1", b"2"])

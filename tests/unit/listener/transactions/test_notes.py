@@ -120,6 +120,7 @@ async def test_who_does_not_know_the_question_is_asked_in_two_steps(
         return await answer(self, question)
 
     monkeypatch.setattr(CoordinatorReplica, "_answer", older)
+    monkeypatch.setattr(transaction, "NOTE_AFTER_S", 1000.0)  # a busy machine would note it meanwhile
     answer_when = protocol.ANSWERED_WHEN_DECIDED if early else protocol.ANSWERED_WHEN_VISIBLE
     async with Peer(cluster.ports[1]) as peer:
         control = await named(peer, **{protocol.DISCHARGE_ANSWER: answer_when})

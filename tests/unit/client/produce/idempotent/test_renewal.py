@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from holdfast.amqp import Error, Rejected, decode_message
 from holdfast.amqp.links.delivery_states import ACCEPTED
 from holdfast.client import (
     EventBatch,
+    NotAuthorizedError,
     ProducerClient,
     ProducerStateError,
     ProducerStolenError,
@@ -18,6 +20,7 @@ from holdfast.client import (
     UndeliveredError,
 )
 from holdfast.client.produce.producer_identity import MAX_OWNER_LEVEL
+from tests.unit.client.support import tiny_node
 from tests.unit.client.support.idempotent import batch_of, drop_connection_once, idempotent, link_gone
 from tests.unit.client.support.patience import impatient
 from tests.unit.client.support.tiny_node import REJECTED, UNKNOWN, TinyNode
@@ -33,6 +36,18 @@ def unnamed(node: TinyNode, **options: Any) -> ProducerClient:
 def forget(node: TinyNode) -> None:
     """The partitions lose all they know of producers."""
     node.log.producers.known.clear()
+
+
+def swallow_and_forget_once(node: TinyNode) -> None:
+    """The next transfer gets no answer but the end of its connection, and the partitions forget all producers."""
+
+    def swallow(connection: Any, partition: str, count: int) -> bool:
+        forget(node)
+        asyncio.get_running_loop().call_soon(connection.abort)
+        node.after_transfers = None
+        return True
+
+    node.after_transfers = swallow
 
 
 async def in_doubt(node: TinyNode, producer: ProducerClient, batch: EventBatch, *, stored: bool) -> None:
@@ -85,13 +100,7 @@ async def test_what_is_in_doubt_when_it_is_forgotten_is_not_sent_again(node: Tin
     async with unnamed(node) as producer:
         await producer.send_batch([b"1"], partition="0")
 
-        def swallow_and_forget(connection: Any, partition: str, count: int) -> bool:
-            forget(node)
-            asyncio.get_running_loop().call_soon(connection.abort)
-            node.after_transfers = None
-            return True
-
-        node.after_transfers = swallow_and_forget
+        swallow_and_forget_once(node)
         doubtful = await producer.send(b"doubtful", partition="0")
         with pytest.raises(UndeliveredError, match="nobody can tell any more"):
             await doubtful
@@ -118,7 +127,8 @@ async def test_another_batch_in_the_place_of_one_that_was_stored_is_stored_under
         with pytest.raises(UndeliveredError, match="nobody can tell any more"):
             await producer.send_batch(given_up)
         assert not given_up.is_locked
-    assert node.log.bodies("0") == [b"1", b"2"]
+        await producer.send_batch(given_up)  # its owner knows now that this may store it twice
+    assert node.log.bodies("0") == [b"1", b"2", b"1"]
 
 
 @pytest.mark.parametrize("stored", [False, True])
@@ -206,3 +216,93 @@ async def test_a_gap_that_a_partition_finds_is_closed_by_new_numbers(node: TinyN
             await one
         assert producer.stats.renewed == 1
     assert node.log.bodies("0") == [b"%d" % number for number in range(8)]
+
+
+async def test_the_numbers_of_what_was_given_up_are_given_to_nothing_else(node: TinyNode) -> None:
+    """A partition that has forgotten the bytes of what it stored knows it by its number, and answers `accepted`."""
+    judge = node.log.producers.judge
+
+    def by_number_alone(partition: str, payload: bytes) -> Rejected | bool:
+        annotations = decode_message(payload).message_annotations
+        producer = node.log.producers.known.get((partition, int(annotations[ID])))
+        if producer is not None and producer.epoch == annotations[EPOCH] and annotations[SEQUENCE] in producer.stored:
+            return False
+        return judge(partition, payload)
+
+    node.log.producers.judge = by_number_alone  # type: ignore[method-assign]
+    async with unnamed(node) as producer:
+        await producer.send_batch([b"1"], partition="0")
+        node.answer = lambda payload: UNKNOWN
+        async with impatient(producer):
+            with pytest.raises(UndeliveredError):
+                await producer.send_and_confirm(b"given up", partition="0")
+        node.answer = lambda payload: ACCEPTED
+        await producer.send_and_confirm(b"another one", partition="0")
+    assert node.log.bodies("0") == [b"1", b"given up", b"another one"]
+
+
+async def test_what_is_in_doubt_and_then_refused_is_in_doubt(node: TinyNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was stored, its answer got lost, and when it came again there was no room to look."""
+    outcome = tiny_node._ServerConnection.outcome
+    no_room = Rejected(Error("amqp:resource-limit-exceeded", "no room"))
+
+    def stored_and_lost(connection: Any, *what: Any) -> None:
+        outcome(connection, *what)
+        asyncio.get_running_loop().call_soon(connection.abort)
+        monkeypatch.setattr(tiny_node._ServerConnection, "outcome", lambda *_: no_room)
+
+    async with unnamed(node) as producer:
+        await producer.send_batch([b"1"], partition="0")
+        monkeypatch.setattr(tiny_node._ServerConnection, "outcome", stored_and_lost)
+        batch = await batch_of(producer, b"stored")
+        with pytest.raises(UndeliveredError, match="may be stored"):
+            await producer.send_batch(batch)
+        monkeypatch.setattr(tiny_node._ServerConnection, "outcome", outcome)
+        await producer.send_batch(batch)
+        assert producer.stats.renewed == 0
+    assert node.log.bodies("0") == [b"1", b"stored"]
+
+
+async def test_forgotten_again_before_anything_was_confirmed_it_goes_on(node: TinyNode) -> None:
+    async with unnamed(node) as producer:
+        await producer.send_batch([b"1"], partition="0")
+        swallow_and_forget_once(node)
+        with pytest.raises(UndeliveredError, match="nobody can tell any more"):
+            await producer.send_and_confirm(b"doubtful", partition="0")
+        await producer.get_partition_publishing_properties("0")  # it is let in under the new level
+        forget(node)
+        next(iter(node.connections)).abort()
+        await link_gone(producer)
+        await producer.send_batch([b"2"], partition="0")
+        assert producer.stats.renewed == 2
+    assert node.log.bodies("0") == [b"1", b"2"]
+
+
+async def test_a_refused_attach_that_says_nothing_of_numbers_renews_nothing(node: TinyNode) -> None:
+    """What is in doubt is recognised when its producer is let in again."""
+    node.after_transfers = drop_connection_once()
+    left = 1
+
+    def refuse(address: str, partition: str | None) -> Error | None:
+        nonlocal left
+        if partition is None or not node.identities or not left:
+            return None
+        left -= 1
+        return Error("amqp:unauthorized-access", "not yours")
+
+    node.refuse = refuse
+    async with unnamed(node) as producer:
+        batch = await batch_of(producer, b"1")
+        with pytest.raises(NotAuthorizedError):
+            await producer.send_batch(batch)
+        await producer.send_batch(batch)
+        assert producer.stats.renewed == 0
+    assert node.log.bodies("0") == [b"1"]
+
+
+async def test_a_batch_with_a_key_goes_where_the_key_goes_in_each_log(node: TinyNode) -> None:
+    async with unnamed(node) as producer:
+        batch = await producer.create_batch(key="IBM")
+        batch.add(b"1")
+        await producer.send_batch(batch)
+        assert batch.partition is None
