@@ -20,7 +20,7 @@ STORED_UNHEARD = 8
 """Events that are stored while their answers are swallowed, before the connection ends. Each is sent again. Our client
 has at most eight batches unanswered, each of one event or more."""
 
-PATIENCE_S = 2.0
+PATIENCE_S = 5.0
 """For that, and for the producer to be at work before. The leader may be killed meanwhile: then it has not happened."""
 
 
