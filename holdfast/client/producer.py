@@ -177,7 +177,7 @@ class ProducerClient(Sending):
         return list(self._partitions.names)
 
     def partition_of(self, key: str) -> str:
-        """Where events with this key go. Known after `start`."""
+        """Return the partition of events with this key. Known after `start`."""
         return self._partitions.place_for(key, None)
 
     @property
@@ -294,7 +294,7 @@ class ProducerClient(Sending):
     # ---------------------------------------------------------------- idempotence
 
     async def get_partition_publishing_properties(self, partition: str) -> PartitionPublishingProperties:
-        """Who this producer is in a partition, and the number of the last event that it published there."""
+        """Tell group, level and last published number of this producer in a partition."""
         self._check_open()
         self._partitions.check(partition)
         return await self._partitions.sender(partition).properties()

@@ -555,7 +555,7 @@ class PartitionSender:
                 return
         self.queue.leaves()
         self._note_doubt([batch, *self.queue])
-        self._number_anew(identity)
+        self._take_numbers_off(identity)
         refusal = RejectedError(message, condition=error.condition)
         if not batch.in_doubt:
             self._refused(batch, refusal)
@@ -599,7 +599,7 @@ class PartitionSender:
         error.__cause__ = why
         return error
 
-    def _number_anew(self, identity: ProducerIdentity) -> None:
+    def _take_numbers_off(self, identity: ProducerIdentity) -> None:
         """Take the numbers off what was sent; the next ones are those behind what was accepted."""
         identity.go_back()
         for batch in self.queue:
@@ -641,7 +641,7 @@ class PartitionSender:
         self._take_back()
         batches = self.queue.withdraw_released()
         if self._identity is not None:
-            self._number_anew(self._identity)
+            self._take_numbers_off(self._identity)
             if isinstance(error, FATAL):
                 self._fails_for_good(error)
         asked, self._asked = self._asked, []
