@@ -28,11 +28,11 @@ from holdfast.amqp.messages.message import offset_text
 from holdfast.client.callbacks import FAULTS, report
 from holdfast.client.errors import HoldfastError
 from holdfast.client.events import Event
-from holdfast.client.produce.producer_identity import ProducerTerm, following
+from holdfast.client.produce.producer_identity import following
 from holdfast.client.transport.batch_transfers import EVENT_BYTES
 from holdfast.records.codec import Codec
 from holdfast.records.digests import digests_of, digests_of_messages
-from holdfast.records.record_batch import OpenBatch, RecordBatch
+from holdfast.records.record_batch import Numbering, OpenBatch, RecordBatch
 
 Done = Callable[[HoldfastError | None], None]
 
@@ -43,7 +43,7 @@ EVENT_COST = EVENT_BYTES + MAX_HEAD_BYTES
 class Publication(Protocol):
     """An `EventBatch`, as it hears what became of it."""
 
-    doubted_under: ProducerTerm | None  # it was sent so, and may be stored
+    doubted_as: Numbering | None  # it was sent with these numbers, and may be stored
 
     def __len__(self) -> int: ...
     def published(self, starting_number: int | None) -> None: ...

@@ -16,7 +16,7 @@ from holdfast.client.errors import BatchFullError, ConfigurationError, EventTooL
 from holdfast.client.events import Event, as_event, encode_content, encode_event
 from holdfast.client.produce.delivery import PendingBatch
 from holdfast.client.produce.pieces import claim
-from holdfast.client.produce.producer_identity import ProducerTerm
+from holdfast.records.record_batch import Numbering
 
 MAX_BATCH_BYTES = 1 << 20  # the default; what one entry of the replicated log holds
 MAX_BATCH_EVENTS = 4096
@@ -94,7 +94,7 @@ class EventBatch:
         """`named`: made by a producer with `partition_options`, which publishes a batch once and takes no keys."""
         self.partition, self.key, self.named = partition, key, named
         self.max_bytes = max_bytes
-        self.doubted_under: ProducerTerm | None = None
+        self.doubted_as: Numbering | None = None
         self.size_bytes = 0
         self.starting_published_sequence_number: int | None = None
         self.contents: list[bytes] = []
@@ -167,7 +167,7 @@ class EventBatch:
     def published(self, starting_number: int | None) -> None:
         """Note that it stands in the log."""
         self._publishing = False
-        self._published, self.doubted_under = True, None
+        self._published, self.doubted_as = True, None
         self.starting_published_sequence_number = starting_number
 
     def unlock(self) -> None:

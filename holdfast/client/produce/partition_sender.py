@@ -10,7 +10,8 @@ Rules never broken:
    batches with the same numbers. Without numbers, a reader that drops what it has seen sees every event once and in
    order; copies are counted (`resent`), not hidden;
  - numbers are given when a batch is sent first. The state advances by what was accepted. What was given up in doubt
-   leaves it where it was: published again, it gets the same numbers, and the node recognises what it has;
+   leaves it where it was: published again, it gets the same numbers, and the node recognises what it has. Unless the
+   program has named the producer, these numbers are given to nothing else: it renews itself instead;
  - a refusal that concerns the numbers of a named producer ends publishing to this partition for good. Another one
    renews itself (KIP-360): it takes a higher level, which shuts out whatever of the old one is still on its way, and
    sends on with new numbers. Only what was certainly not stored goes on so: the owners of what is in doubt are told.
@@ -279,9 +280,10 @@ class PartitionSender:
         """Its numbers were those of something else that is in doubt. A node that has forgotten the bytes of what it
         stored would take one for the other, and answer `accepted`."""
         identity = self._identity
-        if identity is None or not identity.renews or batch.number is not None or batch.in_doubt:
+        if identity is None or not (identity.renews and identity.has_doubt) or batch.number is not None:
             return False
-        return identity.has_doubt
+        doubted_as = None if batch.publication is None else batch.publication.doubted_as
+        return doubted_as is None or not identity.is_next(doubted_as)
 
     def _send(self, batch: PendingBatch, link: Sender) -> None:
         if batch.weight > link.batch_bytes and not self._fits(batch, link):
@@ -590,7 +592,7 @@ class PartitionSender:
             self._network.log_lines.given_up(events, self.what, why)
             for batch in doubtful:
                 if batch.publication is not None:
-                    batch.publication.doubted_under = None  # its owner is told now
+                    batch.publication.doubted_as = None  # its owner is told now
             self._finish(doubtful, self._for_ever_in_doubt(events, why))
 
     def _for_ever_in_doubt(self, events: int, why: HoldfastError | None) -> UndeliveredError:
@@ -656,17 +658,17 @@ class PartitionSender:
         for batch in batches:
             if batch.in_doubt and self._identity is not None:
                 self._identity.has_doubt = True
-                if batch.publication is not None:
-                    batch.publication.doubted_under = self._identity.term
+                if batch.publication is not None and batch.number is not None:
+                    batch.publication.doubted_as = self._identity.numbering(batch.number)
 
     def check_again(self, publication: Publication) -> bool:
         """Tell whether this was published before, and may be stored. Raises UndeliveredError if nobody would recognise
         it, since this producer has begun anew."""
-        identity, doubted_under = self._identity, publication.doubted_under
-        if doubted_under is None or identity is None or not identity.renews:
+        identity, doubted_as = self._identity, publication.doubted_as
+        if doubted_as is None or identity is None or not identity.renews:
             return False
-        if doubted_under != identity.term:
-            publication.doubted_under = None  # it is told once; given again, it is a new request
+        if not identity.gives(doubted_as):
+            publication.doubted_as = None  # it is told once; given again, it is a new request
             raise self._for_ever_in_doubt(len(publication), None)
         return True
 
@@ -687,7 +689,9 @@ class PartitionSender:
             told = error
             if error.retriable:
                 text = f"{batch.events} events for {self.what} were not confirmed"
-                told = UndeliveredError.of(text, batch.events, error, advice=ADVICE_TO_PUBLISH_AGAIN)
+                again = batch.publication is not None or self._identity is None or not self._identity.renews
+                advice = ADVICE_TO_PUBLISH_AGAIN if again else ADVICE_ON_DOUBT
+                told = UndeliveredError.of(text, batch.events, error, advice=advice)
             self._finish([batch], told)
 
     def _finish(self, batches: Iterable[PendingBatch], error: HoldfastError) -> None:

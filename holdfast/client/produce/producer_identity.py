@@ -60,10 +60,6 @@ class PartitionPublishingProperties:
         return PartitionPublishingOptions(self.producer_group_id, self.owner_level, self.last_published_sequence_number)
 
 
-ProducerTerm = tuple[int | None, int | None]
-"""Group and owner level."""
-
-
 def following(number: int, steps: int = 1) -> int:
     """The number `steps` after this one."""
     return (number + steps) % SEQUENCES
@@ -94,10 +90,13 @@ class ProducerIdentity:
             **({protocol.PRODUCER_RENEWS: True} if self.renews else {}),
         }
 
-    @property
-    def term(self) -> ProducerTerm:
-        """The group and level under which numbers are given now."""
-        return self.group_id, self.owner_level
+    def is_next(self, numbers: Numbering) -> bool:
+        """Tell whether what is sent next gets these numbers."""
+        return self.gives(numbers) and numbers.base_sequence == self.next
+
+    def gives(self, numbers: Numbering) -> bool:
+        """Tell whether these are of the group and level under which numbers are given now."""
+        return (numbers.producer_id, numbers.epoch) == (self.group_id, self.owner_level)
 
     def renew(self) -> None:
         """Begin with new numbers, under the next level; a group without any more levels is left for another one."""

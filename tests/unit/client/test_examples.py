@@ -111,9 +111,9 @@ async def test_the_reference_names_everything_that_publishing_needs() -> None:
         "contents",
         "try_add",
         "named",
-        "doubted_under",
+        "doubted_as",
     }  # our own
-    inside |= {"doubted_under", "answered", "settle", "fail", "of_encoded"}
+    inside |= {"doubted_as", "answered", "settle", "fail", "of_encoded"}
     for kind in documented:
         assert kind.__name__ in reference
         fields = [field.name for field in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else []

@@ -306,3 +306,32 @@ async def test_a_batch_with_a_key_goes_where_the_key_goes_in_each_log(node: Tiny
         batch.add(b"1")
         await producer.send_batch(batch)
         assert batch.partition is None
+
+
+async def test_batches_in_doubt_that_are_given_again_in_another_order_are_not_mixed_up(node: TinyNode) -> None:
+    """The second one would get the number of the first one, which a partition may know by its number alone."""
+    async with unnamed(node) as producer:
+        first, second = await batch_of(producer, b"1"), await batch_of(producer, b"2")
+        node.after_transfers = lambda connection, partition, count: True
+        async with impatient(producer):
+            both = await asyncio.gather(producer.send_batch(first), producer.send_batch(second), return_exceptions=True)
+        assert [type(one) for one in both] == [UndeliveredError] * 2
+        node.after_transfers = None
+        with pytest.raises(UndeliveredError, match="nobody can tell any more"):
+            await producer.send_batch(second)
+        assert producer.stats.renewed == 1
+        await producer.send_batch(second)
+    assert node.log.bodies("0") == [b"2"]
+
+
+async def test_batches_in_doubt_that_are_given_again_in_their_order_are_recognised(node: TinyNode) -> None:
+    async with unnamed(node) as producer:
+        first, second = await batch_of(producer, b"1"), await batch_of(producer, b"2")
+        node.answer = lambda payload: UNKNOWN
+        async with impatient(producer):
+            await asyncio.gather(producer.send_batch(first), producer.send_batch(second), return_exceptions=True)
+        node.answer = lambda payload: ACCEPTED
+        await producer.send_batch(first)
+        await producer.send_batch(second)
+        assert producer.stats.renewed == 0
+    assert node.log.bodies("0") == [b"1", b"2"]
