@@ -236,7 +236,8 @@ class SnapshotReceiver:
             self.stop()  # the log has come as far by itself
             return True
         self.manifest = manifest
-        if not manifest.base_index < staging.next_index:
+        joins = manifest.base_index < staging.next_index and staging.base[0] <= manifest.index
+        if not joins:  # a new leader may have applied less than the one before it had trimmed
             staging.begin(manifest.base_index, manifest.base_term)
         self.state = bytearray()
         self._rows_after = b""

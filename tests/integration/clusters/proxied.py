@@ -15,13 +15,14 @@ from chaos.proxies import HOW_TO_GET, ProxyServer, Way, find_server
 from holdfast.client.errors import HoldfastError
 from tests.integration.clusters.cluster import Cluster, wait_until
 from tests.integration.workloads.beside import Beside
+from tests.integration.workloads.holdfast_producer import HoldfastProducer
 
 STORED_UNHEARD = 8
 """Events that are stored while their answers are swallowed, before the connection ends. Each is sent again. Our client
 has at most eight batches unanswered, each of one event or more."""
 
-PATIENCE_S = 5.0
-"""For that, and for the producer to be at work before. The leader may be killed meanwhile: then it has not happened."""
+PATIENCE_S = 15.0
+"""For that, and for the producer to be quiet before. The leader may be killed meanwhile: then it has not happened."""
 
 
 @contextlib.contextmanager
@@ -58,19 +59,20 @@ class Ways:
 class Mishaps(Beside):
     """What goes wrong with connections, one after the other, by chance; on a thread of its own until `finish`.
 
-    `stored(partition)` counts the events of a partition, asked of the nodes by another way; `partitions` by the
-    listener whose client produces to them, more than STORED_UNHEARD events without waiting for an answer."""
+    `stored(partition)` counts the events of a partition, asked of the nodes by another way; `producers` by the
+    listener that they produce through, with the partition: each sends more than STORED_UNHEARD events without waiting
+    for an answer."""
 
     def __init__(
         self,
         ways: Ways,
         chance: random.Random,
-        partitions: dict[str, str],
+        producers: dict[str, tuple[str, HoldfastProducer]],
         stored: Callable[[str], int],
     ) -> None:
         super().__init__("mishaps")
         self.count = Counter[str]()
-        self._ways, self._chance, self._partitions, self._stored = ways, chance, partitions, stored
+        self._ways, self._chance, self._producers, self._stored = ways, chance, producers, stored
         self._kinds: list[Callable[[], str]] = [
             self._lose_answers,
             self._lose_answers,  # what this is about
@@ -101,17 +103,22 @@ class Mishaps(Beside):
         self._over.wait(self._chance.uniform(0.05, most_s))
 
     def _lose_answers(self) -> str:
-        """Until events are stored for which nobody heard an answer; then the connections end."""
+        """Until events are stored for which nobody heard an answer; then the connections end.
+
+        The producer is quiet before: else what it may have unanswered could be stored before anybody counted."""
         listener = self._chance.choice(Ways.LISTENERS)
-        partition = self._partitions[listener]
-        self._until_stored(partition, 1)
-        with contextlib.ExitStack() as broken:
+        partition, producer = self._producers[listener]
+        with producer.paused(PATIENCE_S) as is_quiet, contextlib.ExitStack() as broken:
+            if not is_quiet:
+                return "answers lost, perhaps"
+            goal = self._stored(partition) + STORED_UNHEARD
             for way in self._ways.by_listener[listener].values():
                 broken.enter_context(way.swallowing("downstream"))
-            return "answers lost" if self._until_stored(partition, STORED_UNHEARD) else "answers lost, perhaps"
+            producer.go_on()
+            return "answers lost" if self._until_stored(partition, goal) else "answers lost, perhaps"
 
-    def _until_stored(self, partition: str, more: int) -> bool:
-        goal, deadline_s = self._stored(partition) + more, time.monotonic() + PATIENCE_S
+    def _until_stored(self, partition: str, goal: int) -> bool:
+        deadline_s = time.monotonic() + PATIENCE_S
         while self._stored(partition) < goal:
             if time.monotonic() > deadline_s:
                 return False

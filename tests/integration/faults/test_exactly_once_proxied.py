@@ -55,7 +55,11 @@ class Scene:
             )
             for partition, (listener, kind) in PRODUCERS.items()
         }
-        one_by_one = {listener: name for name, (listener, kind) in PRODUCERS.items() if kind is HoldfastProducer}
+        one_by_one = {
+            listener: (name, self.producers[name])
+            for name, (listener, kind) in PRODUCERS.items()
+            if kind is HoldfastProducer
+        }
         self.mishaps = Mishaps(ways, self.chance, one_by_one, stored_in(cluster, log))
         self.assassin = Assassin(cluster, log, random.Random(self.chance.random()), KILL_EVERY_S)
 

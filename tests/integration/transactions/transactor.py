@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,11 +19,12 @@ from holdfast.amqp import (
     LinkDetached,
     SenderLink,
     Transactional,
-    decode_message,
 )
+from holdfast.client.consumer import ConsumerClient, ConsumerOptions
+from holdfast.client.start_position import Start
+from holdfast.client.transport.network import NetworkOptions
 from tests.integration.clusters.cluster import Cluster
 from tests.unit.listener.support.peer import Peer, message
-from tests.unit.listener.support.reading import start_at
 from tests.unit.listener.support.transacting import Control
 
 LISTENER = "never"  # through gateways
@@ -119,19 +119,21 @@ class ScriptedTransactor:
     # ------------------------------------------------------------ what there is
 
     async def read(self, node: int) -> list[list[str]]:
-        """What a committed reader sees of each partition, up to the last stable offset."""
-        found: list[list[str]] = []
-        while len(found) < self.partitions:
-            async with Peer(self._port(node)) as peer:
-                link = await peer.receiver(start_at(self.log, "@earliest"), str(len(found)))
-                link.drain(100_000)
-                await peer.flush()
-                await peer.until(lambda peer=peer, link=link: link.credit == 0 or _ended(peer))
-                if _ended(peer):  # its partition got another leader, as it does after a node's return
-                    continue
-                bodies: Iterable[Any] = (decode_message(payload).body for payload in peer.received.get(link, []))
-                found.append([bytes(body).decode() for body in bodies])
-        return found
+        """What a committed reader sees of each partition, up to the last stable offset that its leader told."""
+        options = ConsumerOptions(until_end=True, network=NetworkOptions(follow_redirects=False))
+
+        async def seen(partition: str) -> list[str]:
+            reading = ConsumerClient(
+                self.cluster.address(node, LISTENER),
+                self.log,
+                start=Start.earliest(),
+                partitions=[partition],
+                options=options,
+            )
+            async with reading as consumer:
+                return [event.body.decode() async for event in consumer]
+
+        return [await seen(str(number)) for number in range(self.partitions)]
 
     def judge(self, seen: list[list[str]]) -> None:
         """Raises AssertionError: a transaction is torn, lost, doubled or was brought back."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import threading
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -44,6 +46,20 @@ class HoldfastProducer(Producing):
         self._per_tick = max(1, int(per_second * PACE_S))
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
+        self._paused, self._quiet = threading.Event(), threading.Event()
+
+    @contextlib.contextmanager
+    def paused(self, within_s: float) -> Iterator[bool]:
+        """Nothing of it is unanswered until `go_on`, or the end of the block. False: not within this time."""
+        self._quiet.clear()
+        self._paused.set()
+        try:
+            yield self._quiet.wait(within_s)
+        finally:
+            self.go_on()
+
+    def go_on(self) -> None:
+        self._paused.clear()
 
     def let_go(self) -> None:
         super().let_go()
@@ -65,7 +81,11 @@ class HoldfastProducer(Producing):
             belong = (key for key in map(str, itertools.count()) if producer.partition_of(key) == self._partition)
             self._keys = list(itertools.islice(belong, KEYS))
             while not self._finishing.is_set():
-                await self._produce_some(producer, self._next_numbers(self._per_tick))
+                if self._paused.is_set():
+                    await producer.flush()
+                    self._quiet.set()
+                else:
+                    await self._produce_some(producer, self._next_numbers(self._per_tick))
                 await asyncio.sleep(PACE_S)
             await producer.flush()
             self.resent = producer.stats.resent + producer.stats.released

@@ -172,6 +172,32 @@ def test_another_leader_goes_on_with_the_entries() -> None:
     check_whole(stage)
 
 
+def test_another_leader_whose_snapshot_ends_before_the_staged_entries() -> None:
+    """Node 1 trims an entry that node 2 does not know to be committed, and leads on until node 3 has staged from there
+    on. What node 2 gives then ends before that."""
+    stage = left_behind(keep=20)
+    stage.start(3)
+    stage.until(lambda: (stage.group(3).status()["catching_up"] or {}).get("phase") == "entries")
+    stage.stop(3)
+    stage.run(SMALL.fetch_lease_s + 0.1)
+    committed = stage.group(2).commit_index
+    stage.propose(1, "committed, as node 1 knows")
+    stage.until(lambda: stage.group(1).applied_index == committed + 1)
+    stage.hold(1, 2)
+    assert stage.group(2).commit_index == committed
+    stage.group(1).trim(committed + 1)
+    stage.start(3)
+    stage.until(lambda: (stage.group(3).status()["catching_up"] or {}).get("first") == committed + 2)
+    stage.stop(1)
+    stage.held[1, 2].clear()
+    stage.release_link(1, 2)
+    stage.elect(2)
+    assert stage.group(2).applied_index == committed
+    stage.until(lambda: stage.group(3).status()["catching_up"] is None, seconds=20.0)
+    stage.until(lambda: stage.group(3).applied_index > committed + 1)
+    stage.until(lambda: stage.machines[3].applied == stage.machines[2].applied)
+
+
 def test_while_it_fetches_nothing_that_it_needs_is_trimmed() -> None:
     stage = left_behind(keep=40)
     stage.start(3)
