@@ -21,6 +21,9 @@ from holdfast.client.transport.batch_transfers import BATCH_BYTES, OVERHEAD_BYTE
 MOST_EVENTS = 2048
 """In a batch: eight of them are what a link has unanswered."""
 
+SLOTS = 8
+"""Unanswered batches beside which a batch goes on being filled. One that is full gains nothing by that, and leaves."""
+
 MOST_BYTES = BATCH_BYTES - OVERHEAD_BYTES
 
 
@@ -104,6 +107,11 @@ class BatchQueue:
     def first(self) -> PendingBatch | None:
         """The next one to be sent, if there is one that was released."""
         return self._batches[0] if self._released else None
+
+    def has_slot(self, unanswered: int) -> bool:
+        """Tell whether the first batch may leave beside so many unanswered ones."""
+        batch = self._batches[0]
+        return unanswered < SLOTS or not (batch is self._open or batch.stands_alone)
 
     def leaves(self) -> PendingBatch:
         """Take out the first one."""

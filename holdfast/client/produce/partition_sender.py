@@ -3,8 +3,9 @@
 Problem: events of one key must stay in order although links break, leaders move and answers get lost; and what an
 idempotent producer sends again must be recognised.
 Rules never broken:
- - batches leave in the order in which they came, over one link at a time, at most SLOTS of them unanswered; one that
-   stands alone for a named producer leaves when nothing is unanswered, and nothing leaves beside it (IP-4);
+ - batches leave in the order in which they came, over one link at a time. While SLOTS of them are unanswered, only a
+   full one leaves; one that stands alone for a named producer leaves when nothing is unanswered, and nothing leaves
+   beside it (IP-4);
  - a batch is forgotten only when the node accepted it, refused it for good, or its owners were told that it failed;
  - after any failure everything unconfirmed is sent again *from the first unconfirmed one on, in order*, the same sealed
    batches with the same numbers. Without numbers, a reader that drops what it has seen sees every event once and in
@@ -64,9 +65,6 @@ from holdfast.client.transport.links import Sender
 from holdfast.client.transport.network import Backoff, Network
 from holdfast.records.codec import Codec
 from holdfast.records.ordered_window import OrderedWindow
-
-SLOTS = 8
-"""Batches of a partition that may be unanswered."""
 
 QUIESCE_BOUND_S = 15.0
 """After an answer that asks for a repeat, those still under way are awaited for so long; then the link is given up.
@@ -274,7 +272,7 @@ class PartitionSender:
         if self._one_at_a_time and (batch.stands_alone or first.stands_alone):
             return False
         room = min(link.credit, self._most_events - self._sent_events)
-        return self._window.unanswered < SLOTS and room >= events
+        return room >= events and self.queue.has_slot(self._window.unanswered)
 
     def _would_reuse_numbers(self, batch: PendingBatch) -> bool:
         """Its numbers were those of something else that is in doubt. A node that has forgotten the bytes of what it

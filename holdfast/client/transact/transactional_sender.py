@@ -14,7 +14,6 @@ from holdfast.amqp.links.delivery_states import DeliveryState
 from holdfast.client.errors import EventTooLargeError, HoldfastError
 from holdfast.client.produce.batch_queue import BatchQueue
 from holdfast.client.produce.delivery import PendingBatch
-from holdfast.client.produce.partition_sender import SLOTS
 from holdfast.client.transport.links import Sender
 
 # Most events of a transaction in flight to a partition: half of those that the partition remembers. So after a change
@@ -81,7 +80,8 @@ class TransactionalSender:
             if batch.weight > link.batch_bytes and batch.events > 1:
                 queue.cut_first(link.batch_bytes)
             under_way = sum(one.events for one in self._unanswered.values())
-            if len(self._unanswered) >= SLOTS or min(link.credit, self._most_events - under_way) < batch.events:
+            room = min(link.credit, self._most_events - under_way)
+            if batch.events > room or not queue.has_slot(len(self._unanswered)):
                 return
             number = link.send_batch(batch.seal(link.codec, with_digests=False), txn_id=book.txn_id)
             self._unanswered[number] = queue.leaves()

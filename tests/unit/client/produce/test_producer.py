@@ -26,8 +26,10 @@ from holdfast.client import (
     UndeliveredError,
     UnreachableError,
 )
+from holdfast.client.produce import batch_queue
+from holdfast.client.produce.batch_queue import SLOTS
 from holdfast.client.produce.delivery import PendingBatch
-from holdfast.client.produce.partition_sender import SLOTS, PartitionSender
+from holdfast.client.produce.partition_sender import PartitionSender
 from holdfast.client.transport.links import Sender
 from tests.unit.client.support.idempotent import idempotent
 from tests.unit.client.support.patience import impatient
@@ -220,25 +222,34 @@ async def test_a_partition_without_a_leader_ends_in_an_error(node: TinyNode) -> 
     assert node.log.bodies("2") == [b"event"]
 
 
-async def test_no_more_than_eight_batches_of_a_partition_are_unanswered(node: TinyNode) -> None:
+async def test_no_more_than_eight_batches_of_a_partition_are_unanswered(
+    node: TinyNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch_queue, "MOST_EVENTS", 2048)
     held: list[object] = []
+    holding = True
 
     def hold(connection: object, partition: str, count: int) -> bool:
         held.extend([connection] * count)
-        return len(held) <= SLOTS
+        return holding
 
     node.after_transfers = hold
     async with ProducerClient(node.address, "trades") as producer:
         sent = [b"%d" % number for number in range(3 * SLOTS)]
         for body in sent:
             await producer.send(body, partition="0")
-        await eventually(lambda: len(held) >= SLOTS)
+            await eventually(lambda body=body: len(held) > int(body) or len(held) == SLOTS)
         for _ in range(50):
             await asyncio.sleep(0)
         assert len(held) == SLOTS
+        large = [bytes(100_000)] * 2 * SLOTS  # full batches gain nothing by waiting
+        for body in large:
+            await producer.send(body, partition="0")
+        await eventually(lambda: len(held) >= len(sent) + len(large) - 2)
+        holding = False
         held[0].abort()  # type: ignore[attr-defined]
         await producer.flush()
-    assert node.log.bodies("0") == sent
+    assert node.log.bodies("0") == sent + large
 
 
 async def test_memory_is_bounded_when_the_node_is_slow(node: TinyNode) -> None:

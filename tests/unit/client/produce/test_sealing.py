@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast.client import ConfigurationError, ProducerClient, ProducerOptions, UndeliveredError, UnsupportedError
-from holdfast.client.produce.batch_queue import MOST_EVENTS
-from holdfast.client.produce.partition_sender import SLOTS
+from holdfast.client.produce.batch_queue import MOST_EVENTS, SLOTS
 from holdfast.client.transport.batch_transfers import (
     BATCH_BYTES,
     EVENT_BYTES,
