@@ -432,13 +432,14 @@ class PartitionSender:
             self._work.clear()
             await self._work.wait()
         self.state = SenderState.ATTACHING
+        deadline_s = self._deadline_s
         try:
             link = await self._attach()
         except HoldfastError as error:
             if self._can_renew(error):
                 self._renew(error)
-            else:
-                self._fail_all(error)
+            elif not (error.retriable and deadline_s <= self._loop.time() < self._deadline_s):
+                self._fail_all(error)  # else what waits now came later, and has time of its own
             return False
         if self._closed_by is None:  # the node may have ended it in the same breath
             self._link = link

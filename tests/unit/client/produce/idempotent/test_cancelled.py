@@ -10,6 +10,7 @@ import pytest
 from holdfast.amqp import Error, decode_message
 from holdfast.amqp.links.delivery_states import ACCEPTED, RELEASED, Rejected
 from holdfast.client import RejectedError, UndeliveredError
+from holdfast.client.produce.partition_sender import SenderState
 from tests.unit.client.support.idempotent import (
     batch_of,
     drop_connection_once,
@@ -222,3 +223,22 @@ async def test_ip_16_who_waits_behind_a_cancelled_publish_comes_after_its_end(no
             await publishing
         assert (await waiting).sequence_number == 2
     assert node.log.bodies("0") == [b"1", b"2"]
+
+
+async def test_what_comes_after_a_cancelled_one_has_time_of_its_own(node: TinyNode) -> None:
+    """The link is being attached for a batch that nobody waits for any more."""
+    async with idempotent(node) as producer:
+        sender = producer._partitions.sender("0")
+        usual_s, sender._delivery_timeout_s = sender._delivery_timeout_s, 0.3
+        node.silent = True
+        publishing = asyncio.create_task(producer.send_batch(await batch_of(producer, b"cancelled")))
+        await eventually(lambda: sender.state is SenderState.ATTACHING)
+        publishing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await publishing
+        sender._delivery_timeout_s = usual_s
+        later = await producer.send(b"later", partition="0")
+        await eventually(lambda: asyncio.get_running_loop().time() > sender._progress_at_s + 0.3)
+        node.silent = False
+        await later
+    assert node.log.bodies("0") == [b"later"]
