@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
+from time import monotonic
 from typing import Protocol
 
 from holdfast.client.callbacks import FAULTS, report
@@ -22,7 +23,7 @@ from holdfast.client.options import ProducerOptions
 from holdfast.client.produce.batch_queue import BatchQueue
 from holdfast.client.produce.delivery import Delivery, Done, PendingBatch
 from holdfast.client.produce.failures import UnheardFailures
-from holdfast.client.produce.latency_bound import LatencyBound, Observed
+from holdfast.client.produce.latency_bound import LatencyBound
 
 # `send` gives way to the event loop after so many events for each partition they go to, or so many in all, or so many
 # bytes, if there is room for more: else nothing would move until there is none. The first is half of a batch of
@@ -59,7 +60,7 @@ class BatchSender(Protocol):
         """Give up what was never sent: it would stand behind what is missing."""
 
 
-class WatchedSenders(Observed, Protocol):
+class WatchedSenders(Protocol):
     """The senders of a producer, as the bound on latency sees them."""
 
     def stuck(self, since_s: float) -> Iterator[tuple[int, int]]:
@@ -80,7 +81,7 @@ class Accumulator:
         self._options, self._senders = options, senders
         self._touched: dict[BatchSender, None] = {}  # those that were given something this turn
         self._pumping: asyncio.Handle | None = None
-        self._latency = LatencyBound(latency_target_s, options.max_buffered_bytes, senders)
+        self._latency = LatencyBound(latency_target_s, options.max_buffered_bytes)
         self._stuck_bytes = 0  # of partitions without progress, as last seen
         self._full = False  # a hard limit is reached, and not half of it is free again
         self._looking: asyncio.TimerHandle | None = None
@@ -199,6 +200,15 @@ class Accumulator:
         if self._looking is not None:
             self._looking.cancel()
         self.pump()
+
+    def answered(self, since_s: float, sent_s: float, now_s: float) -> None:
+        """A batch was answered, whose first event came at `since_s`. All are times of the loop."""
+        self._latency.took(now_s - sent_s)
+        # Who awaits the outcome learns it when the loop comes round, behind all that it has to do before.
+        self._loop.call_soon(self._told, since_s)
+
+    def _told(self, since_s: float) -> None:
+        self._latency.told(since_s, monotonic())
 
     def settled(self, partition: str, events: int, size: int, confirmed: bool) -> None:
         """Events and payload bytes have left the sender of a partition."""

@@ -17,7 +17,6 @@ Rejected: following single measurements less and less. It needed nine constants 
 from __future__ import annotations
 
 from statistics import median
-from typing import Protocol
 
 FLOOR_BYTES = 512 * 1024
 """Below it batches become so small that nodes work more for each event than they win by an earlier answer."""
@@ -43,34 +42,38 @@ MOST_STEP = 1.4
 """One measurement moves the bound by no more than this factor, up or down."""
 
 
-class Observed(Protocol):
-    """The senders of all partitions, as the bound sees them."""
-
-    def shortest_round_trip_s(self) -> float: ...
-    def latencies_s(self, since_s: float) -> list[float]:
-        """Latencies of transfers whose events were taken in since then, until their outcomes were told."""
-        ...
-
-
 class LatencyBound:
     """A bound in bytes as the accumulator reckons them, with what each event costs besides."""
 
-    def __init__(self, target_s: float | None, most: int, observed: Observed) -> None:
+    def __init__(self, target_s: float | None, most: int) -> None:
         """No target: `most` is the bound."""
-        self._target_s, self._most, self._observed = target_s, most, observed
+        self._target_s, self._most = target_s, most
         self.limit = min(FLOOR_BYTES, most) if target_s else most
+        self._shortest_s = 0.0  # of all round trips; 0 while there was none
         self._since_s: float | None = None  # the measurement that is under way began then
         self._look_s = 0.0  # it is not over before
-        self._bytes = self._events = 0  # confirmed since then
+        self._latencies_s: list[float] = []  # since then, as the fields below
+        self._bytes = self._events = 0
         self._partitions: set[str] = set()
 
     def waits(self, now_s: float) -> None:
         """Somebody waits for room."""
         if self._since_s is None and self._target_s:
             self._since_s = now_s
-            self._look_s = now_s + max(PERIOD_S, ROUND_TRIPS * self._observed.shortest_round_trip_s())
+            self._look_s = now_s + max(PERIOD_S, ROUND_TRIPS * self._shortest_s)
             self._bytes = self._events = 0
             self._partitions.clear()
+            self._latencies_s.clear()
+
+    def took(self, round_trip_s: float) -> None:
+        """A batch was answered."""
+        if round_trip_s < self._shortest_s or not self._shortest_s:
+            self._shortest_s = round_trip_s
+
+    def told(self, since_s: float, now_s: float) -> None:
+        """The program heard of an event that came at `since_s`."""
+        if self._since_s is not None and since_s >= self._since_s:
+            self._latencies_s.append(now_s - since_s)
 
     def confirmed(self, partition: str, events: int, size: int, now_s: float) -> None:
         """So much of a partition was confirmed."""
@@ -81,18 +84,17 @@ class LatencyBound:
         self._partitions.add(partition)
         if now_s < self._look_s:
             return
-        latencies_s = self._observed.latencies_s(self._since_s)
-        if len(latencies_s) < LEAST_TRANSFERS:
+        if len(self._latencies_s) < LEAST_TRANSFERS:
             self._look_s = now_s + PERIOD_S / LEAST_TRANSFERS
             return
         aim_s = AIM * self._target_s
-        wanted = aim_s / max(median(latencies_s), aim_s / MOST_STEP)
+        wanted = aim_s / max(median(self._latencies_s), aim_s / MOST_STEP)
         rate = self._bytes / (now_s - self._since_s)
         floor = max(
             FLOOR_BYTES,
             FLOOR_OF_PARTITION_BYTES * len(self._partitions),
             FLOOR_EVENTS * self._bytes / self._events,
-            rate * ROUND_TRIPS * self._observed.shortest_round_trip_s(),
+            rate * ROUND_TRIPS * self._shortest_s,
         )
         self.limit = int(min(self._most, max(floor, self.limit * max(wanted, 1 / MOST_STEP))))
         self._since_s = None

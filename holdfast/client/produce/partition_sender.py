@@ -34,7 +34,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
 
@@ -56,10 +56,10 @@ from holdfast.client.errors import (
     TimeoutExpiredError,
     UndeliveredError,
 )
+from holdfast.client.produce.accumulator import Accumulator
 from holdfast.client.produce.batch_queue import BatchQueue
 from holdfast.client.produce.delivery import PendingBatch, Publication
 from holdfast.client.produce.producer_identity import PartitionPublishingProperties, ProducerIdentity
-from holdfast.client.produce.round_trips import RoundTrips
 from holdfast.client.transport.batch_transfers import EVENT_BYTES
 from holdfast.client.transport.links import Sender
 from holdfast.client.transport.network import Backoff, Network
@@ -127,19 +127,16 @@ class PartitionSender:
         codec: Codec,
         delivery_timeout_s: float,
         stats: ProducerStats,
-        settled: Callable[[str, int, int, bool], None],
-        unclaimed: Callable[[PendingBatch], None],
+        accumulator: Accumulator,
     ) -> None:
         """`identity`: of an idempotent producer. `one_at_a_time`: nothing is sent beside a batch that stands alone.
-        `settled(partition, events, payload bytes, confirmed)` is called when events leave the sender; `unclaimed`: see
-        `PendingBatch`."""
+        `accumulator`: keeps the books of the producer about all its partitions."""
         self.partition, self.state = partition, SenderState.IDLE
-        self.queue = BatchQueue(partition, window, unclaimed)
-        self.round_trips = RoundTrips()
+        self.queue = BatchQueue(partition, window, accumulator.failures.add)
         self._network, self._log = network, log
         self._identity, self._one_at_a_time = identity, one_at_a_time
         self._most_events, self._codec, self._delivery_timeout_s = window, codec, delivery_timeout_s
-        self._stats, self._settled = stats, settled
+        self._stats, self._accumulator = stats, accumulator
         self._window: OrderedWindow[PendingBatch, Error | Again] = OrderedWindow()
         self._sent_events = 0  # unanswered
         self._link: Sender | None = None
@@ -331,7 +328,7 @@ class PartitionSender:
                 batch = self._not_accepted(number, state)
             if batch is not None:
                 self._sent_events -= batch.events
-                self.round_trips.took(batch.since_s, batch.sent_s, now_s)
+                self._accumulator.answered(batch.since_s, batch.sent_s, now_s)
         if accepted:
             self._accepted(accepted, now_s)
         if not self._window.unanswered:
@@ -346,7 +343,7 @@ class PartitionSender:
             self._identity.published_up_to(self._first_number())
         for batch in batches:
             batch.settle(None)
-        self._settled(self.partition, events, size, True)
+        self._accumulator.settled(self.partition, events, size, True)
 
     def _first_number(self) -> int | None:
         """The lowest number that is not settled. None: there is none."""
@@ -699,7 +696,7 @@ class PartitionSender:
             events, size = events + batch.events, size + batch.size
             batch.settle(error)
         if events:
-            self._settled(self.partition, events, size, False)
+            self._accumulator.settled(self.partition, events, size, False)
 
 
 def _offset_in(state: DeliveryState) -> int | None:

@@ -37,20 +37,9 @@ class Partitions:
         await asyncio.gather(*(sender.close() for sender in self._senders.values()))
         await self._network.close()
 
-    # ---------------------------------------------------------------- for the bound on latency
-
     def stuck(self, since_s: float) -> Iterator[tuple[int, int]]:
         """Events and bytes that are held by each sender without progress since then."""
         return (sender.outstanding() for sender in self._senders.values() if sender.waits_since(since_s))
-
-    def shortest_round_trip_s(self) -> float:
-        """The shortest that was seen on any of them; 0 while there was none."""
-        shortest_s = (sender.round_trips.shortest_s for sender in self._senders.values())
-        return min(filter(None, shortest_s), default=0.0)
-
-    def latencies_s(self, since_s: float) -> list[float]:
-        """Latencies of answered batches, to any of them, whose events were taken in since then."""
-        return [seconds for sender in self._senders.values() for seconds in sender.round_trips.latencies_s(since_s)]
 
     # ---------------------------------------------------------------- which
 
@@ -107,7 +96,6 @@ class Partitions:
             codec=Codec.named(options.compression),
             delivery_timeout_s=options.delivery_timeout_s,
             stats=self._stats,
-            settled=self.accumulator.settled,
-            unclaimed=self.accumulator.failures.add,
+            accumulator=self.accumulator,
         )
         return sender

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast.client import BufferFullError, ConfigurationError, ProducerClient, ProducerOptions
-from holdfast.client.produce import accumulator, round_trips
+from holdfast.client.produce import accumulator
 from holdfast.client.produce.latency_bound import (
     AIM,
     FLOOR_BYTES,
@@ -21,7 +21,6 @@ from holdfast.client.produce.latency_bound import (
     MOST_STEP,
     LatencyBound,
 )
-from holdfast.client.produce.round_trips import REMEMBERED, RoundTrips
 from tests.unit.client.support.idempotent import idempotent
 from tests.unit.client.support.real_cluster import Nodes
 from tests.unit.client.support.tiny_node import TinyNode
@@ -32,39 +31,6 @@ EVENT = 300
 TRANSFER = 300_000
 PAUSE_EACH_S = 0.03
 MEGABYTES = 1_000_000
-
-
-class Routes:
-    """As a bound sees them."""
-
-    def __init__(self, shortest_s: float = 0.001) -> None:
-        self.shortest_s = shortest_s
-        self.latencies: list[tuple[float, float]] = []  # since when, and how long
-
-    def shortest_round_trip_s(self) -> float:
-        return self.shortest_s
-
-    def latencies_s(self, since_s: float) -> list[float]:
-        return [seconds for begun_s, seconds in self.latencies if begun_s >= since_s]
-
-
-def bounded(target_s: float | None, most: int = MOST, routes: Routes | None = None) -> LatencyBound:
-    return LatencyBound(target_s, most, routes or Routes())
-
-
-class Clock:
-    """Of who measures when outcomes are told."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now_s = 0.0
-        monkeypatch.setattr(round_trips, "monotonic", lambda: self.now_s)
-
-    def is_at(self, now_s: float) -> None:
-        self.now_s = now_s
-
-    async def told_at(self, now_s: float) -> None:
-        self.is_at(now_s)
-        await asyncio.sleep(0)
 
 
 class Simulated:
@@ -82,8 +48,7 @@ class Simulated:
         pauses_s: float = 0.0,
     ) -> None:
         """`pauses_s`: so long it confirms nothing, in every PAUSE_EACH_S, and catches up then."""
-        self.routes = Routes(round_trip_s)
-        self.bound = bounded(target_s, most, self.routes)
+        self.bound = LatencyBound(target_s, most)
         self.pauses_s = pauses_s
         self.rate, self.round_trip_s, self.event = rate, round_trip_s, event
         self.partitions = partitions
@@ -114,7 +79,8 @@ class Simulated:
                 self.confirmed += size
                 self.latencies_s.append(self.now_s - sent_s)
                 if self.confirmed // TRANSFER != (self.confirmed - size) // TRANSFER:
-                    self.routes.latencies.append((sent_s, self.now_s - sent_s))
+                    self.bound.took(self.round_trip_s)
+                    self.bound.told(sent_s, self.now_s)
                 partition = str(len(self.latencies_s) % self.partitions)
                 self.bound.confirmed(partition, 1, size, self.now_s)
 
@@ -142,60 +108,28 @@ def test_the_half_is_confirmed_within_the_target_by_nodes_that_pause_too() -> No
     assert one.confirmed > 0.8 * one.rate
 
 
-async def test_a_route_tells_its_shortest_round_trip_and_the_latest_latencies(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock(monkeypatch)
-    found = RoundTrips()
-    assert (found.shortest_s, found.latencies_s(0.0)) == (0.0, [])
-    found.took(1.0, 1.5, 3.0)
-    found.took(1.0, 1.5, 3.1)  # sent with the one before
-    found.took(1.5, 2.0, 3.0)
-    await clock.told_at(3.5)
-    found.took(2.0, 2.5, 4.5)
-    await clock.told_at(4.75)
-    assert found.shortest_s == 1.0
-    assert found.latencies_s(0.0) == [2.75, 2.0, 2.5]
-    assert found.latencies_s(1.5) == [2.75, 2.0]
-    assert found.latencies_s(3.75) == []
-    for number in range(5, 5 + 2 * REMEMBERED):
-        found.took(number, number + 10.0, number + 12.0)
-        await clock.told_at(number + 13.0)
-    assert found.latencies_s(0.0) == [13.0] * REMEMBERED
-    assert found.shortest_s == 1.0
-
-
-async def test_a_latency_ends_when_who_awaits_the_outcome_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Behind all that the loop has to do before."""
-    clock = Clock(monkeypatch)
-    found = RoundTrips()
-    asyncio.get_running_loop().call_soon(clock.is_at, 7.0)
-    found.took(1.0, 1.5, 3.0)
-    assert found.latencies_s(0.0) == []
-    await asyncio.sleep(0)
-    assert found.latencies_s(0.0) == [6.0]
-    assert found.shortest_s == 1.5
-
-
-@pytest.mark.parametrize("latency_s", [0.001, 0.0, -0.001])
+@pytest.mark.parametrize("latency_s", [0.001, 0.0])
 def test_what_was_taken_in_before_the_bound_moved_is_not_counted(latency_s: float) -> None:
-    routes = Routes()
-    bound = bounded(0.02, routes=routes)
+    bound = LatencyBound(0.02, MOST)
     bound.waits(1.0)
-    routes.latencies += [(0.99, 9.0)] * LEAST_TRANSFERS
+    for _ in range(LEAST_TRANSFERS):
+        bound.told(0.99, 9.0)
     bound.confirmed("0", 1000, 300_000, 1.2)
     assert bound.limit == FLOOR_BYTES
-    routes.latencies += [(1.0, latency_s)] * LEAST_TRANSFERS
+    for _ in range(LEAST_TRANSFERS):
+        bound.told(1.0, 1.0 + latency_s)
     bound.confirmed("0", 1000, 300_000, 1.4)
     assert bound.limit == int(FLOOR_BYTES * MOST_STEP)
 
 
 def steps_of(latencies_s: Sequence[float]) -> list[float]:
     """By how much the bound moves, with each of these medians."""
-    routes = Routes(0.0001)
-    bound = bounded(0.02, routes=routes)
+    bound = LatencyBound(0.02, MOST)
     limits = [bound.limit]
     for number, latency_s in enumerate(latencies_s):
         bound.waits(float(number))
-        routes.latencies += [(float(number), latency_s)] * LEAST_TRANSFERS
+        for _ in range(LEAST_TRANSFERS):
+            bound.told(float(number), number + latency_s)
         bound.confirmed("0", 10, 3000, number + 0.5)
         limits.append(bound.limit)
     return [after / before for before, after in pairwise(limits)]
@@ -240,11 +174,11 @@ def test_it_never_falls_under_the_floors_nor_exceeds_what_is_allowed() -> None:
     fast = Simulated(10.0, MOST // 8, 150 * MEGABYTES, 0.001)
     fast.run(1.0)
     assert fast.bound.limit == MOST // 8
-    assert bounded(0.02, 1000).limit == 1000
+    assert LatencyBound(0.02, 1000).limit == 1000
 
 
 def test_who_never_waits_for_room_moves_nothing() -> None:
-    bound = bounded(0.02)
+    bound = LatencyBound(0.02, MOST)
     for step in range(1000):
         bound.confirmed("0", 1000, 300_000, step * 0.001)
     assert bound.limit == FLOOR_BYTES
@@ -341,3 +275,17 @@ async def test_with_real_nodes_it_moves_and_everything_arrives(nodes: Nodes) -> 
             sent += 1
         await producer.flush()
         assert producer.stats.accepted == 500 * sent
+
+
+async def test_a_latency_ends_when_the_caller_that_awaits_the_outcome_is_told(node: TinyNode) -> None:
+    """Behind all that the loop has to do before."""
+    async with ProducerClient(node.address, "trades") as producer:
+        told: list[tuple[float, float]] = []
+        events: list[str] = []
+        producer._accumulator._latency.told = lambda *times: (told.append(times), events.append("told"))  # type: ignore[method-assign]
+        delivery = await producer.send(b"event", partition="0", done=lambda _: events.append("done"))
+        await delivery
+        await asyncio.sleep(0)
+    ((since_s, now_s),) = told
+    assert since_s < now_s
+    assert events == ["done", "told"]
