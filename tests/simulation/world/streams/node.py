@@ -40,6 +40,7 @@ class StreamingNode(SimNode):
     def __init__(self, schedule: Schedule, node_id: int) -> None:
         super().__init__(schedule, node_id)
         self._latest: dict[int, int] = {}
+        self._backlogs: dict[int, int] = {}
 
     def _in_life(self, life: int, action: Any) -> None:
         token = LIFE.set(self.own_life)
@@ -62,9 +63,9 @@ class StreamingNode(SimNode):
             wall_ms=self.clock.wall_ms, on_clock=self.cluster_clock.heard,
             dial=lambda node, _: dial(wire, self, node),
         )  # fmt: skip
-        for link in self.network._links.values():
+        for peer, link in self.network._links.items():
             link._jitter = random.Random(schedule.randomness.getrandbits(64))
-            link._backlog_bytes = schedule.randomness.choice(BACKLOGS_BYTES)
+            self._backlogs[peer] = schedule.randomness.choice(BACKLOGS_BYTES)
         self.network.open_streams()
 
     # ---- peers come and go as the streams say
@@ -87,8 +88,9 @@ class StreamingNode(SimNode):
 
     def _send(self, peer: int, messages: list[OutgoingMessage]) -> None:
         link = self.network._links[peer]
-        if self.schedule.chaos_over:
-            link._backlog_bytes = options.BACKLOG_BYTES  # who is far behind could not be given what it lacks
+        faulty = self.schedule.chaos_begun and not self.schedule.chaos_over
+        # Else an entry larger than the backlog, or a member that is far behind, would never get through.
+        link._backlog_bytes = self._backlogs[peer] if faulty else options.BACKLOG_BYTES
         stream = link._stream
         if stream is not None:
             stream.promised.extend(_normal(message.SerializeToString()) for message in messages)
