@@ -122,7 +122,12 @@ Requests to `$management`
     node, repair        no    node int, raft_group int                         as status; the node's replica of that
                                                                                Raft group begins anew, empty
     cluster, status     no    -                                                a map: cluster_id string (drawn when the
-                                                                               cluster began) or null, ...
+                                                                               cluster began) or null,
+                                                                               active_version int, ...
+    cluster, finalize   no    dry_run boolean                                  active_version, target_version int,
+                                                                               obstacles list of string, nodes: list of
+                                                                               maps, each with versions: [oldest int,
+                                                                               newest int] of its program
     user, add           yes   roles list of string, scram_sha_256 and          name
                               scram_sha_512 string: what is kept of the
                               password, iterations:salt:stored-key:server-key
@@ -348,6 +353,7 @@ REQUESTS: Final[dict[tuple[str, str], tuple[bool, frozenset[str], int]]] = {
     ("node", "describe"): (True, frozenset(), 200),
     ("node", "readmit"): (True, frozenset({"incarnation"}), 200),
     ("cluster", "status"): (False, frozenset(), 200),
+    ("cluster", "finalize"): (False, frozenset({"dry_run"}), 200),
     ("user", "add"): (True, _PASSWORD | {"roles"}, 201),
     ("user", "password"): (True, _PASSWORD, 200),
     ("user", "roles"): (True, frozenset({"roles"}), 200),
@@ -365,7 +371,7 @@ TEXT_ARGUMENTS: Final = frozenset(
 )
 LIST_ARGUMENTS: Final = frozenset({"winners", "roles"})
 """Lists of strings."""
-FLAG_ARGUMENTS: Final = frozenset({"once"})
+FLAG_ARGUMENTS: Final = frozenset({"once", "dry_run"})
 """Booleans. All others are integers."""
 
 # error-code -> (status, retriable)

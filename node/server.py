@@ -25,6 +25,7 @@ from cluster.discovery import Member
 from cluster.metadata import KEPT_ENTRIES, CommandProposer, MetadataMachine, MetadataView, register_node
 from cluster.raft import METADATA_GROUP, FetchRequest, MultiRaft, RaftGroup, RaftOptions
 from cluster.rpc import AddressInUse, PeerNetwork, Who
+from cluster.versions import OURS
 from node import peer_types
 from node.admin.access import AccessAdministration
 from node.admin.administration import Administration
@@ -264,6 +265,7 @@ class Node:
             lambda: self._metadata.remembers_nothing,
             registered_start=self._view.start,
             memory=StoredStarts(self._disk, self._failed),
+            active=lambda: self._view.active_version,
         )
         self._network = PeerNetwork(
             self.node_id,
@@ -452,7 +454,7 @@ class Node:
         listeners = {section.name: str(section.advertised) for section in self.config.listener}
         address, incarnation = self._voters[self.node_id], self._disk.identity.incarnation
         start, drawn = self._own_start(), secrets.randbits(64) or 1
-        command = register_node(self.node_id, address, listeners, incarnation, start, cluster_id=drawn)
+        command = register_node(self.node_id, address, listeners, incarnation, start, cluster_id=drawn, versions=OURS)
         await register(command, self._proposer, listeners, self._bootstrap.waits_for)
         if (user := self._gates.first_user) is not None:
             await have_first_user(user, self._proposer, self._view, self._administration.current)

@@ -7,6 +7,7 @@ The public names are below. `MetadataMachine` is the state machine of group 0, `
 from cluster.metadata.access import OPERATIONS_ON, grant_fault
 from cluster.metadata.commands import (
     InvalidRequest,
+    activate_version,
     alter_log,
     create_coordinators,
     create_log,
@@ -58,6 +59,7 @@ __all__ = [
     "Refusal",
     "ScramKeys",
     "UserRecord",
+    "activate_version",
     "alter_log",
     "create_coordinators",
     "create_log",

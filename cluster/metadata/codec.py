@@ -25,10 +25,12 @@ from cluster.metadata.types import (
     PartitionRecord,
     Refusal,
 )
+from cluster.versions import VersionRange
 
-CHECKPOINT_VERSION = 5
-READABLE = (3, 4, CHECKPOINT_VERSION)
-"""3 knew neither users nor grants, 4 no identity of the cluster. A program must not read what it would forget."""
+CHECKPOINT_VERSION = 6
+READABLE = (3, 4, 5, CHECKPOINT_VERSION)
+"""3 knew neither users nor grants, 4 no identity of the cluster, 5 no versions of nodes. A
+program must not read what it would forget."""
 
 
 class CheckpointUnreadable(ValueError):
@@ -96,6 +98,8 @@ def encode_checkpoint(state: MetadataState) -> bytes:
                 former_incarnations=node.former_incarnations,
                 boot=node.start.boot,
                 mark=node.start.mark,
+                oldest=node.versions.oldest,
+                newest=node.versions.newest,
             )
             for _, node in sorted(state.nodes.items())
         ],
@@ -113,6 +117,7 @@ def encode_checkpoint(state: MetadataState) -> bytes:
         grants=[grant_to_pb(grant) for grant in sorted(state.access.grants)],
         access_secret=state.access.secret,
         cluster_id=state.cluster_id,
+        active_version=state.active_version,
     )
     return checkpoint.SerializeToString(deterministic=True)
 
@@ -140,6 +145,7 @@ def decode_checkpoint(data: bytes) -> MetadataState:
                 node.lost_below_group,
                 tuple(node.former_incarnations),
                 KnownStart(node.boot, node.mark),
+                VersionRange(node.oldest, node.newest),
             )
             for node in checkpoint.nodes
         },
@@ -154,4 +160,5 @@ def decode_checkpoint(data: bytes) -> MetadataState:
             secret=checkpoint.access_secret,
         ),
         cluster_id=checkpoint.cluster_id,
+        active_version=checkpoint.active_version,
     )

@@ -16,7 +16,9 @@ from cluster.metadata import metadata_pb2 as pb
 from cluster.metadata.access import grant_to_pb, keys_to_pb
 from cluster.metadata.ranges import WISHED
 from cluster.metadata.types import COORDINATOR_COUNT, COORDINATORS, GrantRecord, ScramKeys
+from cluster.metadata.types import NOT_TOLD as NO_VERSIONS
 from cluster.raft.replication.wire_ranges import ANY, NODE
+from cluster.versions import VersionRange
 
 DEFAULT_PARTITIONS = 1
 DEFAULT_REPLICAS = 3
@@ -35,16 +37,22 @@ def register_node(
     incarnation: int = 0,
     start: DirectoryStart = NOT_TOLD,
     cluster_id: int = 0,
+    versions: VersionRange = NO_VERSIONS,
 ) -> pb.Command:
     """Command that registers a node. `listeners`: advertised AMQP address by listener name, the default one first.
     `incarnation`, `start`: of the node's data directory; 0 (in tests) is not compared. `cluster_id`: drawn, for a
-    cluster that has none yet."""
+    cluster that has none yet. `versions`: that the node's program knows."""
     command = pb.RegisterNode(
-        node=node, rpc_address=rpc_address, incarnation=incarnation, boot=start.boot, cluster_id=cluster_id
-    )
+        node=node, rpc_address=rpc_address, incarnation=incarnation, boot=start.boot, cluster_id=cluster_id,
+        oldest=versions.oldest, newest=versions.newest,
+    )  # fmt: skip
     command.marks.extend(start.marks)
     command.listeners.extend(pb.Listener(name=name, address=address) for name, address in listeners.items())
     return pb.Command(register_node=command)
+
+
+def activate_version(version: int) -> pb.Command:
+    return pb.Command(activate_version=pb.ActivateVersion(version=version))
 
 
 def readmit_node(node: int, incarnation: int) -> pb.Command:

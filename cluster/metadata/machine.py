@@ -12,10 +12,11 @@ from google.protobuf.message import DecodeError
 
 from cluster.metadata import metadata_pb2 as pb
 from cluster.metadata.codec import CheckpointUnreadable, decode_checkpoint, encode_checkpoint
-from cluster.metadata.ranges import command_fault
+from cluster.metadata.ranges import entry_fault, is_of_later_version
 from cluster.metadata.state import ON_ACCESS, MetadataState
 from cluster.metadata.types import CommandResult, Ok, Refusal
-from cluster.raft import ENTRY_REGULAR, DiskBatch
+from cluster.raft import ENTRY_REGULAR, DiskBatch, UnknownEntry
+from cluster.versions import INSTALL, OURS, VersionRange
 
 KEPT_ENTRIES = 1000
 """Entries of the log that are kept at least; at most twice as many while all nodes are there. A node that was away for
@@ -30,7 +31,9 @@ def encode_command(command: pb.Command) -> bytes:
 class MetadataMachine:
     """Implements `cluster.raft.StateMachine`; writes nothing to the batch, its state is small and in the checkpoint."""
 
-    def __init__(self) -> None:
+    def __init__(self, versions: VersionRange = OURS) -> None:
+        """`versions`: that this program knows; one of another active version stops its replica."""
+        self._versions = versions
         self.state = MetadataState()
         self.revision = 0  # of this process: changes whenever the state may have changed
         self.access_revision = 0  # the same of users and grants
@@ -41,10 +44,14 @@ class MetadataMachine:
             command = pb.Command.FromString(data[len(ENTRY_REGULAR) :])
         except DecodeError:
             return Refusal("invalid-argument", f"entry {index} of the metadata group is not a command")
-        fault = command_fault(command)
+        if is_of_later_version(command):
+            raise UnknownEntry(f"entry {index} is a metadata command that this program does not know: {INSTALL}")
+        fault = entry_fault(command)
         if fault is not None:
             return Refusal("invalid-argument", f"entry {index} of the metadata group cannot be: {fault}")
         result = self.state.execute(command)
+        if (fault := self._versions.fault(self.state.active_version)) is not None:
+            raise UnknownEntry(fault)
         if isinstance(result, Ok):
             self.access_revision += command.WhichOneof("command") in ON_ACCESS
             self._changed()
@@ -58,6 +65,8 @@ class MetadataMachine:
             self.state = MetadataState() if data is None else decode_checkpoint(data)
         except DecodeError as error:
             raise CheckpointUnreadable(f"metadata checkpoint at index {index} is damaged: {error}") from error
+        if (fault := self._versions.fault(self.state.active_version)) is not None:
+            raise UnknownEntry(fault)
         self.access_revision += 1
         self._changed()
 

@@ -15,7 +15,7 @@ class Listener(_message.Message):
     def __init__(self, name: _Optional[str] = ..., address: _Optional[str] = ...) -> None: ...
 
 class RegisterNode(_message.Message):
-    __slots__ = ("node", "rpc_address", "listeners", "incarnation", "boot", "marks", "cluster_id")
+    __slots__ = ("node", "rpc_address", "listeners", "incarnation", "boot", "marks", "cluster_id", "oldest", "newest")
     NODE_FIELD_NUMBER: _ClassVar[int]
     RPC_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     LISTENERS_FIELD_NUMBER: _ClassVar[int]
@@ -23,6 +23,8 @@ class RegisterNode(_message.Message):
     BOOT_FIELD_NUMBER: _ClassVar[int]
     MARKS_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_FIELD_NUMBER: _ClassVar[int]
+    NEWEST_FIELD_NUMBER: _ClassVar[int]
     node: int
     rpc_address: str
     listeners: _containers.RepeatedCompositeFieldContainer[Listener]
@@ -30,7 +32,15 @@ class RegisterNode(_message.Message):
     boot: int
     marks: _containers.RepeatedScalarFieldContainer[int]
     cluster_id: int
-    def __init__(self, node: _Optional[int] = ..., rpc_address: _Optional[str] = ..., listeners: _Optional[_Iterable[_Union[Listener, _Mapping]]] = ..., incarnation: _Optional[int] = ..., boot: _Optional[int] = ..., marks: _Optional[_Iterable[int]] = ..., cluster_id: _Optional[int] = ...) -> None: ...
+    oldest: int
+    newest: int
+    def __init__(self, node: _Optional[int] = ..., rpc_address: _Optional[str] = ..., listeners: _Optional[_Iterable[_Union[Listener, _Mapping]]] = ..., incarnation: _Optional[int] = ..., boot: _Optional[int] = ..., marks: _Optional[_Iterable[int]] = ..., cluster_id: _Optional[int] = ..., oldest: _Optional[int] = ..., newest: _Optional[int] = ...) -> None: ...
+
+class ActivateVersion(_message.Message):
+    __slots__ = ("version",)
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    def __init__(self, version: _Optional[int] = ...) -> None: ...
 
 class ReadmitNode(_message.Message):
     __slots__ = ("node", "incarnation")
@@ -143,7 +153,7 @@ class RemoveGrant(_message.Message):
     def __init__(self, grant: _Optional[_Union[Grant, _Mapping]] = ...) -> None: ...
 
 class Command(_message.Message):
-    __slots__ = ("request_id", "register_node", "create_log", "alter_log", "delete_log", "readmit_node", "put_user", "remove_user", "put_grant", "remove_grant")
+    __slots__ = ("request_id", "register_node", "create_log", "alter_log", "delete_log", "readmit_node", "put_user", "remove_user", "put_grant", "remove_grant", "activate_version")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     REGISTER_NODE_FIELD_NUMBER: _ClassVar[int]
     CREATE_LOG_FIELD_NUMBER: _ClassVar[int]
@@ -154,6 +164,7 @@ class Command(_message.Message):
     REMOVE_USER_FIELD_NUMBER: _ClassVar[int]
     PUT_GRANT_FIELD_NUMBER: _ClassVar[int]
     REMOVE_GRANT_FIELD_NUMBER: _ClassVar[int]
+    ACTIVATE_VERSION_FIELD_NUMBER: _ClassVar[int]
     request_id: bytes
     register_node: RegisterNode
     create_log: CreateLog
@@ -164,7 +175,8 @@ class Command(_message.Message):
     remove_user: RemoveUser
     put_grant: PutGrant
     remove_grant: RemoveGrant
-    def __init__(self, request_id: _Optional[bytes] = ..., register_node: _Optional[_Union[RegisterNode, _Mapping]] = ..., create_log: _Optional[_Union[CreateLog, _Mapping]] = ..., alter_log: _Optional[_Union[AlterLog, _Mapping]] = ..., delete_log: _Optional[_Union[DeleteLog, _Mapping]] = ..., readmit_node: _Optional[_Union[ReadmitNode, _Mapping]] = ..., put_user: _Optional[_Union[PutUser, _Mapping]] = ..., remove_user: _Optional[_Union[RemoveUser, _Mapping]] = ..., put_grant: _Optional[_Union[PutGrant, _Mapping]] = ..., remove_grant: _Optional[_Union[RemoveGrant, _Mapping]] = ...) -> None: ...
+    activate_version: ActivateVersion
+    def __init__(self, request_id: _Optional[bytes] = ..., register_node: _Optional[_Union[RegisterNode, _Mapping]] = ..., create_log: _Optional[_Union[CreateLog, _Mapping]] = ..., alter_log: _Optional[_Union[AlterLog, _Mapping]] = ..., delete_log: _Optional[_Union[DeleteLog, _Mapping]] = ..., readmit_node: _Optional[_Union[ReadmitNode, _Mapping]] = ..., put_user: _Optional[_Union[PutUser, _Mapping]] = ..., remove_user: _Optional[_Union[RemoveUser, _Mapping]] = ..., put_grant: _Optional[_Union[PutGrant, _Mapping]] = ..., remove_grant: _Optional[_Union[RemoveGrant, _Mapping]] = ..., activate_version: _Optional[_Union[ActivateVersion, _Mapping]] = ...) -> None: ...
 
 class Partition(_message.Message):
     __slots__ = ("group", "replicas")
@@ -195,7 +207,7 @@ class Log(_message.Message):
     def __init__(self, name: _Optional[str] = ..., id: _Optional[int] = ..., replicas: _Optional[int] = ..., retention_ms: _Optional[int] = ..., retention_bytes: _Optional[int] = ..., created_ms: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[Partition, _Mapping]]] = ..., compression: _Optional[str] = ...) -> None: ...
 
 class Node(_message.Message):
-    __slots__ = ("node", "rpc_address", "listeners", "incarnation", "readmissions", "lost_below_group", "former_incarnations", "boot", "mark")
+    __slots__ = ("node", "rpc_address", "listeners", "incarnation", "readmissions", "lost_below_group", "former_incarnations", "boot", "mark", "oldest", "newest")
     NODE_FIELD_NUMBER: _ClassVar[int]
     RPC_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     LISTENERS_FIELD_NUMBER: _ClassVar[int]
@@ -205,6 +217,8 @@ class Node(_message.Message):
     FORMER_INCARNATIONS_FIELD_NUMBER: _ClassVar[int]
     BOOT_FIELD_NUMBER: _ClassVar[int]
     MARK_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_FIELD_NUMBER: _ClassVar[int]
+    NEWEST_FIELD_NUMBER: _ClassVar[int]
     node: int
     rpc_address: str
     listeners: _containers.RepeatedCompositeFieldContainer[Listener]
@@ -214,7 +228,9 @@ class Node(_message.Message):
     former_incarnations: _containers.RepeatedScalarFieldContainer[int]
     boot: int
     mark: int
-    def __init__(self, node: _Optional[int] = ..., rpc_address: _Optional[str] = ..., listeners: _Optional[_Iterable[_Union[Listener, _Mapping]]] = ..., incarnation: _Optional[int] = ..., readmissions: _Optional[int] = ..., lost_below_group: _Optional[int] = ..., former_incarnations: _Optional[_Iterable[int]] = ..., boot: _Optional[int] = ..., mark: _Optional[int] = ...) -> None: ...
+    oldest: int
+    newest: int
+    def __init__(self, node: _Optional[int] = ..., rpc_address: _Optional[str] = ..., listeners: _Optional[_Iterable[_Union[Listener, _Mapping]]] = ..., incarnation: _Optional[int] = ..., readmissions: _Optional[int] = ..., lost_below_group: _Optional[int] = ..., former_incarnations: _Optional[_Iterable[int]] = ..., boot: _Optional[int] = ..., mark: _Optional[int] = ..., oldest: _Optional[int] = ..., newest: _Optional[int] = ...) -> None: ...
 
 class Result(_message.Message):
     __slots__ = ("code", "message", "log")
@@ -251,7 +267,7 @@ class User(_message.Message):
     def __init__(self, name: _Optional[str] = ..., sha256: _Optional[_Union[ScramKeys, _Mapping]] = ..., sha512: _Optional[_Union[ScramKeys, _Mapping]] = ..., roles: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Checkpoint(_message.Message):
-    __slots__ = ("version", "next_group", "next_log_id", "nodes", "logs", "remembered", "users", "grants", "access_secret", "cluster_id")
+    __slots__ = ("version", "next_group", "next_log_id", "nodes", "logs", "remembered", "users", "grants", "access_secret", "cluster_id", "active_version")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     NEXT_GROUP_FIELD_NUMBER: _ClassVar[int]
     NEXT_LOG_ID_FIELD_NUMBER: _ClassVar[int]
@@ -262,6 +278,7 @@ class Checkpoint(_message.Message):
     GRANTS_FIELD_NUMBER: _ClassVar[int]
     ACCESS_SECRET_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
+    ACTIVE_VERSION_FIELD_NUMBER: _ClassVar[int]
     version: int
     next_group: int
     next_log_id: int
@@ -272,4 +289,5 @@ class Checkpoint(_message.Message):
     grants: _containers.RepeatedCompositeFieldContainer[Grant]
     access_secret: bytes
     cluster_id: int
-    def __init__(self, version: _Optional[int] = ..., next_group: _Optional[int] = ..., next_log_id: _Optional[int] = ..., nodes: _Optional[_Iterable[_Union[Node, _Mapping]]] = ..., logs: _Optional[_Iterable[_Union[Log, _Mapping]]] = ..., remembered: _Optional[_Iterable[_Union[Remembered, _Mapping]]] = ..., users: _Optional[_Iterable[_Union[User, _Mapping]]] = ..., grants: _Optional[_Iterable[_Union[Grant, _Mapping]]] = ..., access_secret: _Optional[bytes] = ..., cluster_id: _Optional[int] = ...) -> None: ...
+    active_version: int
+    def __init__(self, version: _Optional[int] = ..., next_group: _Optional[int] = ..., next_log_id: _Optional[int] = ..., nodes: _Optional[_Iterable[_Union[Node, _Mapping]]] = ..., logs: _Optional[_Iterable[_Union[Log, _Mapping]]] = ..., remembered: _Optional[_Iterable[_Union[Remembered, _Mapping]]] = ..., users: _Optional[_Iterable[_Union[User, _Mapping]]] = ..., grants: _Optional[_Iterable[_Union[Grant, _Mapping]]] = ..., access_secret: _Optional[bytes] = ..., cluster_id: _Optional[int] = ..., active_version: _Optional[int] = ...) -> None: ...

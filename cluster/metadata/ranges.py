@@ -13,6 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from google.protobuf.message import Message
+from google.protobuf.unknown_fields import UnknownFieldSet
+
 from cluster.metadata import metadata_pb2 as pb
 from cluster.metadata.types import COMPRESSIONS
 from cluster.raft.replication.wire_ranges import ANY, COUNT, GROUP, NODE, SEQUENCE, Range, RangeTable
@@ -32,6 +35,9 @@ METADATA_RANGES: dict[str, Range] = {
     "RegisterNode.boot": SEQUENCE,
     "RegisterNode.marks": COUNT,
     "RegisterNode.cluster_id": ANY,
+    "RegisterNode.oldest": COUNT,
+    "RegisterNode.newest": COUNT,
+    "ActivateVersion.version": COUNT,
     "ReadmitNode.node": NODE,
     "ReadmitNode.incarnation": ANY,
     "CreateLog.partitions": WISHED,
@@ -57,10 +63,13 @@ METADATA_RANGES: dict[str, Range] = {
     "Node.former_incarnations": ANY,
     "Node.boot": SEQUENCE,
     "Node.mark": COUNT,
+    "Node.oldest": COUNT,
+    "Node.newest": COUNT,
     "Checkpoint.version": COUNT,
     "Checkpoint.next_group": GROUP,
     "Checkpoint.next_log_id": SEQUENCE,
     "Checkpoint.cluster_id": ANY,
+    "Checkpoint.active_version": COUNT,
 }
 
 METADATA = RangeTable(METADATA_RANGES)
@@ -77,7 +86,28 @@ MAX_MARKS = 1024
 
 
 def command_fault(command: pb.Command) -> str | None:
-    """Fault of a command, for people; None: it has none."""
+    """Fault of a command that somebody asks for; None: it has none."""
+    if is_of_later_version(command):
+        return "this program does not know all of the command: install the same release on all nodes"
+    return entry_fault(command)
+
+
+def is_of_later_version(message: Message) -> bool:
+    """Tell whether the message, or one in it, has a field that this program does not know."""
+    if len(UnknownFieldSet(message)):
+        return True
+    for descriptor, value in message.ListFields():
+        if descriptor.type == descriptor.TYPE_MESSAGE:
+            parts = value if descriptor.is_repeated else (value,)
+            if any(map(is_of_later_version, parts)):
+                return True
+    return False
+
+
+def entry_fault(command: pb.Command) -> str | None:
+    """Fault of a command that stands in the log; None: it has none."""
+    if command.WhichOneof("command") is None:
+        return "it asks for nothing"
     return METADATA.fault(command) or _first(_too_long(command))
 
 

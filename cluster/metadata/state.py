@@ -2,8 +2,8 @@
 
 The rules: the same commands in the same order give the same state and the same answers on every node (no clock, no
 randomness, no set order); a command that cannot be carried out changes nothing and is answered with `Refusal`, never
-with an exception; group ids and log ids are never used twice. Commands stand in a table; one that this version does not
-know is rejected, like any other bad one, since an older node may meet it in the log while a cluster is upgraded.
+with an exception; group ids and log ids are never used twice. Commands stand in a table; one that this program does not
+know stops the replica (`cluster/versions.py`), since other nodes may carry it out.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from cluster.metadata.types import (
     PartitionRecord,
     Refusal,
 )
+from cluster.versions import INSTALL, UNSET, VersionRange
 
 MAX_NODES = 7
 """Every node votes in the metadata group; a majority of more than seven costs more than it protects."""
@@ -64,14 +65,17 @@ class MetadataState:
     cluster_id: int = 0
     """Identity of this cluster, for ever: drawn with the first node that is registered. 0: none is yet."""
 
+    active_version: int = UNSET
+    """Version of all that is said, logged and stored: drawn with the first registered node, raised by operators."""
+
     def execute(self, command: pb.Command) -> CommandResult:
+        """Carry out a command, of which this program knows all."""
         if command.request_id in self.remembered:
             rejected, log = self.remembered[command.request_id]
             return rejected or Ok(self.logs.get(log))
         kind = command.WhichOneof("command")
+        assert kind is not None, "it asks for nothing"
         try:
-            if kind not in COMMANDS:
-                raise CommandRefused("invalid-argument", "this version does not know the command: upgrade all nodes")
             result: CommandResult = COMMANDS[kind](self, getattr(command, kind))
         except CommandRefused as error:
             result = error.rejected
@@ -139,6 +143,9 @@ def _register_node(state: MetadataState, command: pb.RegisterNode) -> CommandRes
     fault = copy_fault(start, known.start) if known.incarnation else None
     if fault is not None:
         raise CommandRefused("not-allowed", f"node {command.node} does not come with the latest of its data: {fault}")
+    versions = VersionRange(command.oldest, command.newest)
+    if command.newest and (fault := versions.fault(state.active_version)) is not None:
+        raise CommandRefused("not-allowed", f"node {command.node} cannot join with its program: {fault}")
     listeners = tuple(ListenerAddress(listener.name, listener.address) for listener in command.listeners)
     state.nodes[command.node] = replace(
         known,
@@ -146,8 +153,28 @@ def _register_node(state: MetadataState, command: pb.RegisterNode) -> CommandRes
         listeners=listeners,
         incarnation=command.incarnation or known.incarnation,
         start=start.known if start.boot else known.start,
+        versions=versions,
     )
     state.cluster_id = state.cluster_id or command.cluster_id
+    state.active_version = state.active_version or command.newest
+    return Ok()
+
+
+def _activate_version(state: MetadataState, command: pb.ActivateVersion) -> CommandResult:
+    if command.version == state.active_version:
+        return Ok()  # done before
+    if command.version < state.active_version:
+        raise CommandRefused(
+            "not-allowed", f"version {state.active_version} is active, and there is no way back to {command.version}"
+        )
+    for node in sorted(state.nodes):
+        if command.version not in (known := state.nodes[node].versions):
+            raise CommandRefused(
+                "not-allowed", f"node {node} was started last with a program that knows {known}: {INSTALL}, and retry"
+            )
+    if not state.nodes:
+        raise CommandRefused("not-allowed", "no node is registered")
+    state.active_version = command.version
     return Ok()
 
 
@@ -274,6 +301,7 @@ COMMANDS: dict[str | None, Callable[[MetadataState, Any], CommandResult]] = {
     "alter_log": _alter_log,
     "delete_log": _delete_log,
     "readmit_node": _readmit_node,
+    "activate_version": _activate_version,
     "put_user": lambda state, command: access.put_user(state.access, command),
     "remove_user": lambda state, command: access.remove_user(state.access, command),
     "put_grant": lambda state, command: access.put_grant(state.access, command),

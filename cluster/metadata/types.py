@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from cluster.boot_counters import NEVER_STARTED, KnownStart
+from cluster.versions import VersionRange
 
 COORDINATORS = "$transactions"
 """The log whose partitions are no partitions but transaction coordinators. It is made when the first transactional id
@@ -19,6 +20,9 @@ INTERNAL_PREFIX = "$"
 UNCOMPRESSED = "none"
 COMPRESSIONS = (UNCOMPRESSED, "gzip", "zstd")
 """Ways in which a log's record batches may be compressed."""
+
+NOT_TOLD = VersionRange(0, 0)
+"""Versions of a node that did not say which it knows (in tests)."""
 
 Code = Literal[
     "invalid-argument",
@@ -50,6 +54,7 @@ class NodeRecord:
     lost_below_group: int = 0  # of groups below this one it may have lost what it knew
     former_incarnations: tuple[int, ...] = ()  # of directories that were given up for others
     start: KnownStart = NEVER_STARTED  # the latest of its directory that was registered
+    versions: VersionRange = NOT_TOLD  # that the program of that start knows
 
 
 @dataclass(frozen=True, slots=True)

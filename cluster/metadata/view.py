@@ -59,6 +59,11 @@ class MetadataView:
         return f"{drawn:016x}" if drawn else None
 
     @property
+    def active_version(self) -> int:
+        """Version of all that nodes say, log and store; UNSET before the first node is registered."""
+        return self._machine.state.active_version
+
+    @property
     def nodes(self) -> Mapping[int, NodeRecord]:
         return MappingProxyType(self._machine.state.nodes)
 
@@ -147,6 +152,7 @@ class MetadataView:
                 "listeners": {item.name: item.address for item in node.listeners},
                 "incarnation": f"{node.incarnation:016x}",
                 "readmissions": node.readmissions,
+                "versions": [node.versions.oldest, node.versions.newest],
             }
             for _, node in sorted(self._machine.state.nodes.items())
         ]

@@ -30,6 +30,7 @@ from cluster.raft.results import (
     RaftError,
     StateDamaged,
     Unknown,
+    UnknownEntry,
 )
 
 __all__ = [
@@ -61,6 +62,7 @@ __all__ = [
     "StateMachine",
     "Turn",
     "Unknown",
+    "UnknownEntry",
     "entries_stored_under",
     "erase_group",
     "forget_group",

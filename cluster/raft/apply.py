@@ -19,7 +19,7 @@ from cluster.raft.log.log_store import LogStore
 from cluster.raft.options import RaftOptions
 from cluster.raft.proposals import Proposals
 from cluster.raft.pysyncobj.core import Core
-from cluster.raft.results import ApplyFailed, NodeUnfit
+from cluster.raft.results import ApplyFailed, NodeUnfit, UnknownEntry
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +64,8 @@ class Applier:
     def _apply(self, index: int, term: int, data: bytes, batch: DiskBatch) -> object:
         try:
             return self._machine.apply(index, term, data, batch)
+        except UnknownEntry:
+            raise  # others carry it out: this replica must not go on without it
         except (MemoryError, OSError) as error:
             raise NodeUnfit(f"{self._name}: entry {index} cannot be applied on this node: {error}") from error
         except Exception as error:  # L2: a defect common to all replicas; stopping them all forever helps nobody

@@ -80,5 +80,10 @@ class NodeUnfit(InvariantBroken):
     """The node lacks what all its groups need (memory, disk): the process must stop, whichever group met it."""
 
 
+class UnknownEntry(InvariantBroken):
+    """The log holds a command that this program does not know, since the cluster runs a newer version: replicas that
+    know it carry it out, so this one must stop, and goes on when a newer program is installed on its node."""
+
+
 class StateDamaged(InvariantBroken):
     """The disk returned other bytes than were written. The member must not vote with a damaged memory of its votes."""

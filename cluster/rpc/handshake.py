@@ -25,13 +25,13 @@ from typing import Any, cast
 from google.protobuf.message import DecodeError
 
 from cluster.boot_counters import DirectoryStart, KnownStart
-from cluster.rpc.options import PROTOCOL_VERSION
 from cluster.rpc.peer_tls import NOT_A_NODE, PeerTls
 from cluster.rpc.refusals import Refusals
 from cluster.rpc.rpc_pb2 import Hello
 from cluster.rpc.shared_port import caller_at
 from cluster.rpc.start_memory import ProcessMemory, StartMemory, Starts, nothing_registered, start_of
 from cluster.rpc.wire_ranges import parsed
+from cluster.versions import OURS, UNSET, VersionRange, mismatch
 
 METADATA_KEY = "holdfast-hello-bin"
 
@@ -41,8 +41,15 @@ STILL_HEARD = (
 )
 
 
-def hello_to(dialled: int, *, cluster: str, self_id: int) -> Hello:
-    return Hello(cluster=cluster, node=self_id, dialled=dialled, protocol=PROTOCOL_VERSION)
+def hello_to(dialled: int, *, cluster: str, self_id: int, versions: VersionRange = OURS, active: int = UNSET) -> Hello:
+    return Hello(
+        cluster=cluster,
+        node=self_id,
+        dialled=dialled,
+        protocol=active,
+        oldest=versions.oldest,
+        newest=versions.newest,
+    )
 
 
 def _unknown(_: int) -> int:
@@ -51,6 +58,10 @@ def _unknown(_: int) -> int:
 
 def _not_new() -> bool:
     return False
+
+
+def _unset() -> int:
+    return UNSET
 
 
 @dataclass
@@ -81,6 +92,9 @@ class Who:
     tls: PeerTls | None = None
     """Certificates by which callers prove which node they are; None: they prove nothing."""
     refusals: Refusals = field(default_factory=Refusals)
+    versions: VersionRange = OURS
+    active: Callable[[], int] = _unset
+    """Returns the cluster's active version, as far as is known here."""
 
     def __post_init__(self) -> None:
         self.starts = Starts(self.memory, lambda node: self.registered(node), lambda node: self.registered_start(node))
@@ -108,7 +122,7 @@ class Who:
         return self.admitted.get(node) or self.registered(node)
 
     def hello_to(self, dialled: int) -> Hello:
-        hello = hello_to(dialled, cluster=self.cluster, self_id=self.node)
+        hello = hello_to(dialled, cluster=self.cluster, self_id=self.node, versions=self.versions, active=self.active())
         hello.incarnation, hello.expected = self.incarnation, self.expected(dialled)
         hello.members.extend(self.members)
         hello.is_new = self.is_new()
@@ -118,7 +132,14 @@ class Who:
 
     def refusal(self, hello: Hello | None) -> str | None:
         """Why the caller is not let in; None: welcome."""
-        reason = refusal(hello, cluster=self.cluster, self_id=self.node, known=self.known)
+        reason = refusal(
+            hello,
+            cluster=self.cluster,
+            self_id=self.node,
+            known=self.known,
+            versions=self.versions,
+            active=self.active(),
+        )
         if reason is not None or hello is None:
             return reason
         if hello.members and self.members and tuple(hello.members) != self.members:
@@ -205,16 +226,28 @@ def hello_in(metadata: Iterable[tuple[str, str | bytes]] | None) -> Hello | None
     return None
 
 
-def refusal(hello: Hello | None, *, cluster: str, self_id: int, known: Collection[int]) -> str | None:
-    """Why the caller is not let in; None: welcome."""
+def version_range_of(hello: Hello) -> VersionRange:
+    """The versions that the dialler's program knows. One from before there were ranges knows its own alone."""
+    return VersionRange(hello.oldest, hello.newest) if hello.newest else VersionRange(hello.protocol, hello.protocol)
+
+
+def refusal(
+    hello: Hello | None,
+    *,
+    cluster: str,
+    self_id: int,
+    known: Collection[int],
+    versions: VersionRange = OURS,
+    active: int = UNSET,
+) -> str | None:
+    """Why the caller is not let in; None: welcome. `versions`, `active`: of this node."""
     if hello is None:
         return f"node {self_id} of cluster {cluster!r} was called without a Hello: the caller is not a Holdfast node"
     who = f"node {hello.node} of cluster {hello.cluster!r}"
-    if hello.protocol != PROTOCOL_VERSION:
-        return (
-            f"{who} speaks protocol {hello.protocol} and node {self_id} speaks {PROTOCOL_VERSION}: "
-            "run the same version of Holdfast on both; retrying does not help"
-        )
+    theirs = version_range_of(hello)
+    why = mismatch(versions, active, theirs, hello.protocol if hello.newest else UNSET)
+    if why is not None:
+        return f"{who} ({theirs}) and node {self_id} ({versions}) do not understand each other: {why}"
     if hello.cluster != cluster:
         return (
             f"{who} dialled node {self_id} of cluster {cluster!r}: the caller's configuration has the wrong address "

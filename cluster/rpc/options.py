@@ -11,18 +11,6 @@ costs a third less.
 
 from __future__ import annotations
 
-PROTOCOL_VERSION = 13
-"""Raised when nodes of two versions could misunderstand each other; they then refuse each other by name. 2: what an
-idempotent producer sends; a node of version 1 would store twice what comes twice, and its replicas drift apart. 3: the
-claims of consumer groups; a node of version 2 would let two owners read. 4: members without a memory; a node of version
-3 would count them. 5: counted starts; a node of version 4 would let an older copy of a node's data vote. And
-what expires: its replicas would forget other producers. 6: how many events of a producer are remembered. 7: batches of
-a producer pass through gateways whole; a leader of version 6 would take one for an append of nothing. 8: large entries
-come beside their frame; a node of version 7 would take them for frames. 9: streams that gRPC does not carry. 10: what a
-producer sends again is known by its number where its digest made room, what was rolled back is bounded, and
-coordinators know which start of a node holds a transactional id; replicas of version 9 would drift apart. 11: an
-identity of the cluster, which version 10 would not keep. 12: record batches pass through gateways as they are."""
-
 MIB = 1 << 20
 
 MAX_MESSAGE_BYTES = 64 * MIB

@@ -8,7 +8,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Hello(_message.Message):
-    __slots__ = ("cluster", "node", "dialled", "protocol", "incarnation", "expected", "members", "is_new", "boot", "marks")
+    __slots__ = ("cluster", "node", "dialled", "protocol", "incarnation", "expected", "members", "is_new", "boot", "marks", "oldest", "newest")
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
     DIALLED_FIELD_NUMBER: _ClassVar[int]
@@ -19,6 +19,8 @@ class Hello(_message.Message):
     IS_NEW_FIELD_NUMBER: _ClassVar[int]
     BOOT_FIELD_NUMBER: _ClassVar[int]
     MARKS_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_FIELD_NUMBER: _ClassVar[int]
+    NEWEST_FIELD_NUMBER: _ClassVar[int]
     cluster: str
     node: int
     dialled: int
@@ -29,7 +31,9 @@ class Hello(_message.Message):
     is_new: bool
     boot: int
     marks: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, cluster: _Optional[str] = ..., node: _Optional[int] = ..., dialled: _Optional[int] = ..., protocol: _Optional[int] = ..., incarnation: _Optional[int] = ..., expected: _Optional[int] = ..., members: _Optional[_Iterable[int]] = ..., is_new: _Optional[bool] = ..., boot: _Optional[int] = ..., marks: _Optional[_Iterable[int]] = ...) -> None: ...
+    oldest: int
+    newest: int
+    def __init__(self, cluster: _Optional[str] = ..., node: _Optional[int] = ..., dialled: _Optional[int] = ..., protocol: _Optional[int] = ..., incarnation: _Optional[int] = ..., expected: _Optional[int] = ..., members: _Optional[_Iterable[int]] = ..., is_new: _Optional[bool] = ..., boot: _Optional[int] = ..., marks: _Optional[_Iterable[int]] = ..., oldest: _Optional[int] = ..., newest: _Optional[int] = ...) -> None: ...
 
 class LeaderHints(_message.Message):
     __slots__ = ("groups", "terms", "leaders")

@@ -34,6 +34,8 @@ PLACE: Range = (-1, INDEX[1])
 RPC_RANGES: dict[str, Range] = {
     "Hello.node": NODE,
     "Hello.dialled": NODE,
+    "Hello.oldest": COUNT,
+    "Hello.newest": COUNT,
     "Hello.protocol": COUNT,
     "Hello.incarnation": ANY,
     "Hello.expected": ANY,

@@ -305,6 +305,12 @@ class AdminClient:
         """Describe the cluster as the node asked sees it."""
         return await self._request("cluster", "status", None, {}, changes=False)
 
+    async def finalize_upgrade(self, *, dry_run: bool = False) -> dict[str, Any]:
+        """Activate the newest version that all nodes know, after which no node can go back to an earlier release.
+        Answers `active_version`, `target_version`, `obstacles` (what is in the way, for people; without `dry_run` it is
+        raised) and `nodes`. Repeating it does no harm."""
+        return await self._request("cluster", "finalize", None, {"dry_run": dry_run}, changes=not dry_run)
+
     async def log_info(self, name: str, *, complete: bool = False) -> list[PartitionInfo]:
         """Ask how far each partition reaches. `complete`: wait for partitions that have no leader now."""
         read = read_complete_info if complete else read_info

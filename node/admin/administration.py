@@ -21,8 +21,10 @@ from cluster.metadata import (
     CommandProposer,
     InvalidRequest,
     MetadataView,
+    NodeRecord,
     NotConfirmed,
     Refusal,
+    activate_version,
     describe,
     from_request,
     readmit_node,
@@ -78,6 +80,7 @@ class Administration:
             "node.describe": self._describe_node,
             "node.readmit": self._readmit,
             "cluster.status": self._status,
+            "cluster.finalize": self._finalize,
         }
 
     async def run(self, operation: str, args: Mapping[str, Any]) -> dict[str, Any]:
@@ -279,6 +282,7 @@ class Administration:
         return {
             "node": self._node_id,
             "cluster_id": self._view.cluster_id,
+            "active_version": self._view.active_version,
             "metadata": {
                 "leader": self._group.leader,
                 "term": self._group.term,
@@ -289,6 +293,37 @@ class Administration:
             "partitions": sum(log["partitions"] for log in listed),
             "partitions_without_leader": len(leaderless),
         }
+
+    # -- versions
+
+    async def _finalize(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        """Raise the active version to the newest that a node knows, if all of them do; there is no way back."""
+        dry_run = bool(args.get("dry_run"))
+        await self.current()
+        active, records = self._view.active_version, self._view.nodes.values()
+        target = max((record.versions.newest for record in records), default=active)
+        obstacles = [obstacle for record in records if (obstacle := self._obstacle(record, target))]
+        if obstacles and not dry_run:
+            raise AdminRequestFailed("not-allowed", f"version {target} cannot be activated: {'; '.join(obstacles)}")
+        if not dry_run and target != active:
+            result = await self._proposer.execute(activate_version(target))
+            if isinstance(result, Refusal):
+                raise AdminRequestFailed(result.code, result.message)
+            await self._routing_events.until(lambda: self._view.active_version >= target, VISIBLE_WITHIN_S)
+        return {
+            "active_version": active if dry_run else target,
+            "target_version": target,
+            "obstacles": obstacles,
+            "nodes": self._view.list_nodes(),
+        }
+
+    def _obstacle(self, record: NodeRecord, target: int) -> str | None:
+        """Reason why a node cannot go to a version now; None: it can."""
+        if target not in record.versions:
+            return f"node {record.node} runs a program that knows {record.versions}: install the newest release on it"
+        if not self._network.is_up(record.node):
+            return f"node {record.node} does not answer: start it, and wait until it is a member again"
+        return None
 
 
 def _state(node: int, state: ReplicaState | None) -> dict[str, Any]:

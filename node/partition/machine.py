@@ -18,6 +18,8 @@ from typing import Any
 
 import msgspec
 
+from cluster.raft import UnknownEntry
+from cluster.versions import INSTALL
 from holdfast.records.record_batch import Damaged, RecordBatch
 from node.partition.commands import Append, Command, OpenProducer, Trim, UnknownCommand, decode
 from node.partition.consumer_groups.group_state import (
@@ -255,7 +257,7 @@ class PartitionMachine:
         try:
             command: Command = decode(entry)
         except UnknownCommand as error:
-            return self._reject(index, "unknown-command", str(error))
+            raise UnknownEntry(f"entry {index}: {error}, which this program does not know: {INSTALL}") from error
         except Damaged as error:
             return self._reject(index, "damaged", str(error))
         return self._handlers[type(command)](index, command)

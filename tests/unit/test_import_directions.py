@@ -20,9 +20,10 @@ ALLOWED: dict[str, set[str]] = {
     "cluster.boot_counters": set(),
     "cluster.crash_points": set(),
     "cluster.watched_files": set(),
+    "cluster.versions": set(),
     "cluster.discovery": set(),
-    "cluster.metadata": {"cluster.raft", "cluster.boot_counters"},
-    "cluster.rpc": {"cluster.raft", "cluster.boot_counters", "cluster.watched_files"},
+    "cluster.metadata": {"cluster.raft", "cluster.boot_counters", "cluster.versions"},
+    "cluster.rpc": {"cluster.raft", "cluster.boot_counters", "cluster.versions", "cluster.watched_files"},
     "holdfast.protocol": set(),
     "holdfast.extras": set(),
     "holdfast.amqp": set(),
@@ -37,6 +38,7 @@ ALLOWED: dict[str, set[str]] = {
     "node.partition": {
         "cluster.raft",
         "cluster.crash_points",
+        "cluster.versions",
         "node.storage",
         "holdfast.records",
         "holdfast.amqp.errors",  # that a batch cannot be opened

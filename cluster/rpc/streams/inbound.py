@@ -22,13 +22,14 @@ from google.protobuf.message import DecodeError
 from cluster.boot_counters import DirectoryStart, KnownStart
 from cluster.raft.replication.messages import IncomingMessage
 from cluster.rpc import options
-from cluster.rpc.handshake import Who
+from cluster.rpc.handshake import Who, version_range_of
 from cluster.rpc.rpc_pb2 import Frame, Hello, LeaderHints
 from cluster.rpc.start_memory import start_of
 from cluster.rpc.streams.connection import Buffer
 from cluster.rpc.streams.errors import StreamBroken, StreamError, StreamLost, StreamRefused
 from cluster.rpc.streams.frame_reader import FrameReader
 from cluster.rpc.wire_ranges import RPC
+from cluster.versions import VersionRange
 
 log = logging.getLogger("holdfast.rpc")
 
@@ -36,10 +37,13 @@ log = logging.getLogger("holdfast.rpc")
 class InboundStream:
     """One accepted stream. `ended` is set when this side wants it closed, to what the dialler is told."""
 
-    def __init__(self, node: int, incarnation: int, start: DirectoryStart, now_s: float) -> None:
+    def __init__(
+        self, node: int, incarnation: int, start: DirectoryStart, versions: VersionRange, now_s: float
+    ) -> None:
         self.node = node
         self.incarnation = incarnation
         self.start = start
+        self.versions = versions
         self.heard_s = now_s
         self.ended: asyncio.Future[StreamError] = asyncio.get_running_loop().create_future()
 
@@ -114,6 +118,8 @@ class InboundLinks:
                 self._retire(stream, f"node {stream.node} has other data than the cluster knows it by")
             elif self._who.starts.fault(stream.node, stream.incarnation, stream.start) is not None:
                 self._retire(stream, f"the cluster knows a later start of the data of node {stream.node}")
+            elif (fault := stream.versions.fault(self._who.active())) is not None:
+                self._retire(stream, f"node {stream.node}: {fault}")
 
     def end_all(self) -> None:
         for stream in list(self._streams.values()):
@@ -129,7 +135,13 @@ class InboundLinks:
         older = self._streams.get(hello.node)
         if older is not None:
             self._retire(older, "replaced by a newer stream of the same node")
-        stream = InboundStream(hello.node, hello.incarnation, start_of(hello), asyncio.get_running_loop().time())
+        stream = InboundStream(
+            hello.node,
+            hello.incarnation,
+            start_of(hello),
+            version_range_of(hello),
+            asyncio.get_running_loop().time(),
+        )
         self._streams[hello.node] = stream
         self._who.starts.heard(hello.node, stream.start)
         self._who.copies.pop(hello.node, None)

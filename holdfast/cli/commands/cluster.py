@@ -342,6 +342,7 @@ def status(frame: CommandFrame, directory: Path) -> None:
     if status_map is not None and not frame.output.as_json:
         frame.output.say(
             f"identity: {status_map.get('cluster_id') or '(none yet)'}; "
+            f"version {status_map.get('active_version', 0)}; "
             f"leader of the metadata group: node {metadata_leader(status_map) or '(none now)'}; "
             f"{counted(status_map.get('logs', 0), 'log')} with "
             f"{counted(status_map.get('partitions', 0), 'partition')}, "
@@ -349,6 +350,35 @@ def status(frame: CommandFrame, directory: Path) -> None:
         )
     if wrong := _wrong(local, rows, answers):
         raise CliError("; ".join(wrong), advice="; ".join(wrong.values()))
+
+
+@cluster.command()
+@click.option(
+    "--dry-run", is_flag=True, help="Say what is in the way, and change nothing. Exit status 1 if anything is."
+)
+@command_frame()
+def finalize(frame: CommandFrame, dry_run: bool) -> None:
+    """Finalize an upgrade: activate the newest version that all nodes know.
+
+    Until then every node can go back to the release before. Afterwards none can.
+    """
+
+    async def work() -> dict[str, Any]:
+        async with frame.admin() as admin:
+            return await admin.finalize_upgrade(dry_run=dry_run)
+
+    done = run(work())
+    frame.output.result(done)
+    active, target = done["active_version"], done["target_version"]
+    if done["obstacles"]:
+        raise CliError(
+            f"version {target} cannot be activated: {'; '.join(done['obstacles'])}",
+            advice="mend that, then ask again; until then every node can go back",
+        )
+    if active == target:
+        frame.output.say(f"version {active} is active; there is nothing newer that all nodes know")
+    else:
+        frame.output.say(f"version {target} can be activated (active now: {active}); run it without --dry-run")
 
 
 def _wrong(

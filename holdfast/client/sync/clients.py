@@ -280,6 +280,7 @@ class AdminClient(SyncClient[aio.AdminClient]):
     whoami = blocking(aio.AdminClient.whoami)
     describe_node = blocking(aio.AdminClient.describe_node)
     readmit_node = blocking(aio.AdminClient.readmit_node)
+    finalize_upgrade = blocking(aio.AdminClient.finalize_upgrade)
     list_nodes = blocking(aio.AdminClient.list_nodes)
     node_status = blocking(aio.AdminClient.node_status)
     drain_node = blocking(aio.AdminClient.drain_node)

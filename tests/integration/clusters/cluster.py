@@ -127,6 +127,7 @@ class Cluster:
         self._handed_out: dict[str, Mapping[int, str]] = {}
         self._dialled: Mapping[tuple[int, int], str] = {}
         self._made: list[str] = []  # logs
+        self.programs: dict[int, Path] = {}  # trees of nodes that do not run this one, from their next start on
         self._write_configs()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="admin-of-" + self.name, daemon=True)
@@ -210,6 +211,8 @@ class Cluster:
         assert node_id not in self.running, f"node {node_id} is running already"
         disk, clock = self.settings.disks.get(node_id), self.settings.clocks.get(node_id)
         ordered = {**(disk.environment() if disk else {}), **(clock.environment() if clock else {})}
+        if node_id in self.programs:
+            ordered["PYTHONPATH"] = str(self.programs[node_id])
         if self.settings.crash_points is not None:
             ordered[crash_points.VARIABLE] = str(self.settings.crash_points)
         if ordered:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.raft import Discarded, RaftOptions, Unknown
+from cluster.raft import Committed, Discarded, RaftOptions, Unknown
 from holdfast.amqp import Message, decode_message, encode_message, symbol
 from holdfast.records import record_batch
 from holdfast.records.bounded import MAX_UNCOMPRESSED_BYTES
@@ -239,11 +239,20 @@ def test_a_node_that_holds_damaged_bytes_decides_like_the_others(node: Partition
     """Committed garbage is a recorded rejection: it costs an index, no offset, and nobody's life."""
     outcomes: list[object] = []
     node.append(b"a")
-    node.group.propose(b"\0\x63 nonsense", outcomes.append)
+    node.group.propose(b"\0\6\1 not a batch", outcomes.append)
     node.turns()
-    assert "unknown-command" in str(outcomes)
+    assert "damaged" in str(outcomes)
     assert node.append(b"b").offsets == [1]
     assert read_all(node.replica) == [(0, b"a"), (1, b"b")]
+
+
+def test_a_command_of_a_later_version_puts_the_replica_into_quarantine(node: PartitionNode) -> None:
+    outcomes: list[object] = []
+    node.append(b"a")
+    node.group.propose(b"\0\x63 of a later version", outcomes.append)
+    node.turns()
+    assert "command tag 99, which this program does not know" in (node.group.quarantined or "")
+    assert not any(isinstance(outcome, Committed) for outcome in outcomes)
 
 
 BODIES = [b"price of IBM: %d" % (number % 7) for number in range(200)]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cluster.raft import UnknownEntry
 from holdfast.records.record_batch import Damaged, RecordBatch
 from node.partition.commands import OpenProducer, Trim, UnknownCommand, decode
 from node.partition.entry import MAX_BATCHES, batches_in, join
@@ -48,20 +50,35 @@ def test_time_never_goes_back_even_if_the_clocks_of_leaders_do() -> None:
 
 
 @pytest.mark.parametrize(
+    "entry",
+    [
+        b"\0\x63 from the future",
+        b"\0\2\x09" + Trim(1, 1, 1).encode()[3:],
+        b"\0\3\x09" + OpenProducer(1, 0, 0, 1).encode()[3:],
+        b"\0\4\x09{}",
+        b"\0\5\x09{}",
+    ],
+)
+def test_a_command_of_a_later_version_stops_the_replica(entry: bytes) -> None:
+    """Replicas that know it carry it out: a rejection here would be another state than theirs."""
+    machine = PartitionMachine()
+    machine.apply(2, plain(3))
+    with pytest.raises(UnknownEntry, match=r"entry 3: .*install the cluster's newest release"):
+        machine.apply(3, entry)
+
+
+@pytest.mark.parametrize(
     ("entry", "code"),
     [
         (b"", "damaged"),
         (b"\0", "damaged"),
         (b"\1\1", "damaged"),
-        (b"\0\x63 from the future", "unknown-command"),
         (b"\0\6\1 not a batch", "damaged"),
         (Trim(1, 1, 1).encode()[:-1], "damaged"),
-        (b"\0\2\x09" + Trim(1, 1, 1).encode()[3:], "unknown-command"),
         (entry_of([b"x"], 1, control=True), "damaged"),
         (Trim(0, 1, 1).encode(), "already-trimmed"),
         (Trim(99, 1, 1).encode(), "invalid-trim"),
         (OpenProducer(1, 0, 0, 1).encode()[:-1], "damaged"),
-        (b"\0\3\x09" + OpenProducer(1, 0, 0, 1).encode()[3:], "unknown-command"),
         (OpenProducer(-2, 0, 0, 1).encode(), "invalid-producer"),
         (entry_of([b"x"], 1, producer_id=-2, producer_epoch=0, base_sequence=0, digests=b"...."), "invalid-record"),
         (entry_of([b"x"], 1, producer_id=2, producer_epoch=0, base_sequence=-1, digests=b"...."), "invalid-record"),
@@ -88,10 +105,11 @@ def test_what_makes_no_sense_is_a_recorded_rejection(entry: bytes, code: str) ->
         max_size=20,
     )
 )
-def test_no_committed_bytes_raise(entries: list[bytes]) -> None:
+def test_no_committed_bytes_raise_unless_they_are_of_a_later_version(entries: list[bytes]) -> None:
     machine = PartitionMachine()
     for index, entry in enumerate(entries, 2):
-        machine.apply(index, entry)
+        with contextlib.suppress(UnknownEntry):
+            machine.apply(index, entry)
     assert machine.state.applied_index == (len(entries) + 1 if entries else 0)
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from cluster.rpc import rpc_pb2 as pb
 from cluster.rpc.handshake import METADATA_KEY
-from cluster.rpc.options import PROTOCOL_VERSION
 from cluster.rpc.refusals import WHY
+from cluster.versions import NEWEST
 from tests.integration.clients.bad_input.test_bad_input_amqp import HTTP, TLS_HELLO, seeded
 from tests.integration.clusters.cluster import Cluster
 from tests.integration.workloads.plain import Heartbeat
@@ -96,7 +96,7 @@ def test_frames_cut_anywhere(cluster: Cluster, others: Others) -> None:
     others.undisturbed(deed)
 
 
-def hello(cluster: str, node: int, dialled: int, protocol: int = PROTOCOL_VERSION) -> bytes:
+def hello(cluster: str, node: int, dialled: int, protocol: int = NEWEST) -> bytes:
     return pb.Hello(cluster=cluster, node=node, dialled=dialled, protocol=protocol).SerializeToString()
 
 
@@ -106,7 +106,7 @@ def test_a_node_that_does_not_belong_is_told_where_it_stands_why(cluster: Cluste
         "cluster": (hello("another", 2, 1), "cluster 'another'"),
         "node": (hello(cluster.name, 9, 1), "node 9 of cluster"),
         "dialled": (hello(cluster.name, 2, 3), "took this for node 3"),
-        "protocol": (hello(cluster.name, 2, 1, 99), "speaks protocol 99"),
+        "protocol": (hello(cluster.name, 2, 1, 99), "version 99"),
         "no hello": (None, "Hello"),
         "garbled hello": (b"\xff\xff\xff", "Hello"),
     }

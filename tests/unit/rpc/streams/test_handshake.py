@@ -13,10 +13,10 @@ from cluster.rpc.handshake import (
     hello_in,
     refusal,
 )
-from cluster.rpc.options import PROTOCOL_VERSION
 from cluster.rpc.rpc_pb2 import Hello
+from cluster.versions import NEWEST
 
-GOOD: dict[str, Any] = {"cluster": "dev", "node": 1, "dialled": 2, "protocol": PROTOCOL_VERSION}
+GOOD: dict[str, Any] = {"cluster": "dev", "node": 1, "dialled": 2, "protocol": NEWEST}
 
 
 def test_a_configured_peer_is_welcome() -> None:
@@ -28,7 +28,7 @@ def test_a_configured_peer_is_welcome() -> None:
     [
         ({"cluster": "prod"}, "wrong cluster name"),
         ({"dialled": 3}, "correct the address of node 3 in cluster.peers of node 1"),
-        ({"protocol": 99}, "run the same version of Holdfast on both"),
+        ({"protocol": 99}, "install releases that have one in common"),
         ({"node": 2}, "two processes call themselves node 2"),
         ({"node": 9}, "add it to cluster.peers of node 2"),
     ],

@@ -22,6 +22,7 @@ from cluster.rpc.shared_port import GREETING, host_and_port
 from cluster.rpc.streams.ends import DiallerEnd
 from cluster.rpc.streams.errors import StreamLost, StreamRefused
 from cluster.rpc.streams.frames import FRAME_HELLO, submessage
+from cluster.versions import OLDEST
 from tests.unit.rpc.support import SOON_S, MemoryPartition, TestNode, cluster_of, stream_to, until
 
 
@@ -108,7 +109,7 @@ async def test_a_node_of_an_older_protocol_is_told_so() -> None:
         channel = grpc.aio.insecure_channel(f"127.0.0.1:{nodes[1].network.port}")
         call = channel.stream_unary("/cluster.rpc.Peers/Link")()
         hello = hello_to(1, cluster="dev", self_id=2)
-        hello.protocol -= 1
+        hello.protocol, hello.oldest, hello.newest = OLDEST - 1, 0, 0
         await call.write(submessage(FRAME_HELLO, hello))
         with pytest.raises(grpc.aio.AioRpcError) as refusal:
             await call

@@ -18,11 +18,11 @@ from cluster.raft import RaftMessage
 from cluster.rpc import rpc_pb2 as pb
 from cluster.rpc.calls.methods import execute_call, info_call
 from cluster.rpc.handshake import METADATA_KEY, hello_to
-from cluster.rpc.options import PROTOCOL_VERSION
 from cluster.rpc.refusals import LINES, REASON_CHARACTERS, TOO_MANY, WHY, Refusals
 from cluster.rpc.rpc_pb2 import Hello
 from cluster.rpc.streams.errors import StreamRefused
 from cluster.rpc.streams.frames import FRAME_HELLO, submessage
+from cluster.versions import NEWEST
 from tests.unit.rpc.support import TestNode, cluster_of, questions, stream_to, until
 
 HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -105,7 +105,7 @@ HELLOS = {
     "another cluster": hello_to(2, cluster="prod", self_id=1),
     "a node that is none": hello_to(2, cluster="dev", self_id=9),
     "another node dialled": hello_to(3, cluster="dev", self_id=1),
-    "another protocol": Hello(cluster="dev", node=1, dialled=2, protocol=PROTOCOL_VERSION + 1),
+    "another protocol": Hello(cluster="dev", node=1, dialled=2, protocol=NEWEST + 1),
 }
 """Of callers who have no certificate to show: this is a cluster without TLS."""
 

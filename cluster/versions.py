@@ -1,0 +1,74 @@
+"""Versions of what nodes say, log and store, and the rule by which they stand side by side.
+
+A *version* is one number for the wire between nodes, the commands in their logs and the layouts on their disks. A
+program knows a range of them. The cluster has one *active* version, which the metadata group replicates
+(`cluster/metadata`): until an operator raises it, all nodes say, log and store what belongs to it, and nothing newer.
+So nodes of two releases work together, and going back is installing the old program again.
+
+The rules: only what proposes, sends or writes asks whether a feature is active; `apply` never does, since replicas
+would answer it at different entries: a command says by itself what it is. A program that meets a command that it does
+not know stops that replica (`cluster.raft.UnknownEntry`) instead of refusing what others carry out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+OLDEST = 14
+NEWEST = 14
+"""14 is the first version that knows of others; earlier ones were never released, and are refused."""
+
+FEATURES: Mapping[str, int] = {}
+"""The version that brings each feature."""
+
+INSTALL = "install the cluster's newest release on that node"
+
+UNSET = 0
+"""The active version of a cluster without any registered node: it is drawn with the first one."""
+
+
+@dataclass(frozen=True, slots=True)
+class VersionRange:
+    """The versions that a program knows."""
+
+    oldest: int
+    newest: int
+
+    def __contains__(self, version: object) -> bool:
+        return isinstance(version, int) and self.oldest <= version <= self.newest
+
+    def __str__(self) -> str:
+        return f"version {self.newest}" if self.oldest == self.newest else f"versions {self.oldest} to {self.newest}"
+
+    def fault(self, active: int) -> str | None:
+        """Why a node with this program cannot be part of a cluster with that active version; None: it can."""
+        if active == UNSET or active in self:
+            return None
+        if active > self.newest:
+            return (
+                f"the cluster runs version {active}, and the program knows {self}: install the cluster's release on it"
+            )
+        return (
+            f"the cluster runs version {active}, and the program knows {self}: install an earlier release on it, or "
+            "finalize the upgrade of the cluster first (`holdfast cluster finalize`)"
+        )
+
+
+OURS = VersionRange(OLDEST, NEWEST)
+
+
+def is_active(feature: str, active: int) -> bool:
+    """Tell whether a feature may be used, for what proposes, sends or writes; `apply` never asks."""
+    return active >= FEATURES[feature]
+
+
+def mismatch(ours: VersionRange, active: int, theirs: VersionRange, their_active: int) -> str | None:
+    """Why two nodes may not speak to each other; None: they may. An active version is UNSET where it is not known."""
+    if (fault := ours.fault(their_active)) is not None:
+        return f"of this node: {fault}"
+    if (fault := theirs.fault(active)) is not None:
+        return f"of that node: {fault}"
+    if ours.oldest > theirs.newest or theirs.oldest > ours.newest:
+        return f"this node's program knows {ours}, that node's {theirs}: install releases that have one in common"
+    return None
