@@ -10,6 +10,7 @@ PYTHON_BIN := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
 SPARK_INSTALLED := $(VENV)/.spark-installed
 KAFKA_INSTALLED := $(VENV)/.kafka-installed
+DOCS_INSTALLED := $(VENV)/.docs-installed
 ANSIBLE_VENV ?= .venv-ansible
 
 # Where `make run` keeps its cluster, and on which port its first node listens (0: 5672 if free, else another).
@@ -35,11 +36,12 @@ ARGS ?=
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test chaos lint bench bundle spark-bundle provision-test spark-client-test soak proto clean clean-venv
+.PHONY: help install run test docs reference chaos lint bench bundle spark-bundle provision-test spark-client-test soak proto clean clean-venv
 
 help:
 	@echo "make run     three nodes on loopback, then the main job; ONCE=1 stops afterwards (exit status 0 or 1)"
 	@echo "make test    ruff, mypy and every test (JOBS=$(JOBS) processes; ARGS='-k word' picks some); Ansible's needs root"
+	@echo "make docs    the documentation as a site that needs neither network nor server: open site/index.html"
 	@echo "make bench   Holdfast beside RabbitMQ, Artemis and Kafka, one table of ratios (into benchmarks/results/); then Spark's source and sink"
 	@echo "make bundle  everything a host needs, for an installation without a package index (into dist/)"
 	@echo "make spark-bundle    the same with PySpark, for hosts that run Spark jobs (about 500 MiB)"
@@ -48,6 +50,7 @@ help:
 	@echo "make soak    random schedules of whole simulated clusters, SEEDS=$(SEEDS) or first:last+1; then the cluster tests in large, and fuzzing of filters and attaches"
 	@echo "make chaos   every workload under every fault, CHAOS_SECONDS=$(CHAOS_SECONDS) each (hours), and every deliberate fault; pages in var/chaos/"
 	@echo "make lint    ruff and mypy only"
+	@echo "make reference   write docs/reference/ anew from the source, where a page of it is made from that"
 	@echo "make proto   regenerate the protobuf code from proto/"
 	@echo "make clean   remove caches and var/ (clean-venv: also .venv)"
 
@@ -66,7 +69,7 @@ lint: $(INSTALLED)
 	$(PYTHON_BIN) -m mypy
 
 # With a short life of a cluster that Ansible builds, where we are root and may make namespaces.
-test: lint $(ANSIBLE_VENV)/.installed $(SPARK_INSTALLED)
+test: lint $(ANSIBLE_VENV)/.installed $(SPARK_INSTALLED) $(DOCS_INSTALLED)
 	@scripts/system-packages.sh --optional rhea java zookeeper provision
 	@scripts/toxiproxy.sh --optional >/dev/null
 	@$(PYTHON_BIN) -m chaos.disk --optional
@@ -77,6 +80,20 @@ $(SPARK_INSTALLED): ansible/spark.lock | $(INSTALLED)
 	@echo "installing PySpark for its tests"
 	@if $(PYTHON_BIN) -m pip --disable-pip-version-check install --quiet -r ansible/spark.lock; then touch $@; \
 	    else echo "PySpark could not be installed: its tests are skipped"; fi
+
+# MkDocs' own words about its future are no warning about a page.
+docs: $(INSTALLED) $(DOCS_INSTALLED)
+	@NO_MKDOCS_2_WARNING=1 $(PYTHON_BIN) -m mkdocs build --quiet
+	@echo "site/index.html"
+
+reference: $(INSTALLED)
+	@$(PYTHON_BIN) scripts/docs/reference.py
+
+# Only the site needs the generator; without it the site's tests are skipped, and say so.
+$(DOCS_INSTALLED): scripts/docs/requirements.lock | $(INSTALLED)
+	@echo "installing MkDocs for the documentation"
+	@if $(PYTHON_BIN) -m pip --disable-pip-version-check install --quiet -r $<; then touch $@; \
+	    else echo "MkDocs could not be installed: the site is not built, and its tests are skipped"; fi
 
 # ARGS pick some of the first; without them the cost of TLS and logins is measured, too, and Spark's source and sink where
 # there are Spark and Java.
@@ -161,7 +178,7 @@ proto: $(INSTALLED)
 clean:
 	@if [ -f $(RUN_DIR)/cluster.json ] && [ -x $(PYTHON_BIN) ]; then \
 	    $(PYTHON_BIN) -m holdfast.cli cluster down --dir $(RUN_DIR); fi
-	rm -rf var build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf var build site .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -not -path './$(VENV)/*' -not -path './node_modules/*' -prune -exec rm -rf {} +
 
 clean-venv: clean

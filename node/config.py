@@ -221,7 +221,7 @@ class TokenSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class SecuritySection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """Access without a credential, and administrators: see docs/security.md.
+    """Access without a credential, and administrators: see docs/operate/secure.md.
 
     `anonymous`: where clients without a credential are let in while the cluster knows neither users nor grants.
     `administrators`: names that may do everything, however they log in.

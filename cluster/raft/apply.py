@@ -1,8 +1,8 @@
 """Giving committed entries to the state machine, in order, and their results to the proposers.
 
 The problem: an entry that cannot be applied must neither stop all replicas for ever nor be half done on one of them
-(A10, L2 in docs/pysyncobj.md). The rules: what a machine raises is a defect that all replicas have in common, and is
-recorded as the entry's result; what the surroundings of *this* node lack (memory, disk) stops this node, before
+(A10, L2 in docs/internals/pysyncobj.md). The rules: what a machine raises is a defect that all replicas have in common,
+and is recorded as the entry's result; what the surroundings of *this* node lack (memory, disk) stops this node, before
 anything is acknowledged. A tick applies a bounded slice: a node that catches up must still answer heartbeats.
 
 Rejected: applying in the tick that commits, whatever the amount. An election would come of it.

@@ -1,10 +1,10 @@
 """Reads that a leader may answer: confirmed by a majority that it still leads (ReadIndex).
 
 The problem: a leader that was deposed does not know it yet, and what it would answer may be older than what a client
-was told elsewhere (A16 in docs/pysyncobj.md). The rules: a read counts from an index that was committed when it came,
-by a leader whose own term has committed something; a majority then answers, in the same term, an append that was sent
-after the read came; and the index must be applied. A member that has lost its memory confirms nothing: it may have
-forgotten that it elected somebody else.
+was told elsewhere (A16 in docs/internals/pysyncobj.md). The rules: a read counts from an index that was committed when
+it came, by a leader whose own term has committed something; a majority then answers, in the same term, an append that
+was sent after the read came; and the index must be applied. A member that has lost its memory confirms nothing: it may
+have forgotten that it elected somebody else.
 
 All reads that wait when a tick sends are one round, so a thousand reads cost one heartbeat. No timer: a leader that
 cannot be confirmed loses its leadership by the quorum check, and its reads with it.

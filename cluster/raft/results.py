@@ -6,7 +6,7 @@ only when an entry applied at or before that index proves it; a truncated tail a
 another member may still hold the entry and win an election.
 
 Rejected: pysyncobj's FAIL_REASON numbers, which mix "not applied" and "who knows" in one enumeration
-(L16 in docs/pysyncobj.md).
+(L16 in docs/internals/pysyncobj.md).
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ class ConsumerClient:
         `partitions` the nodes share them out among the members; with them, each is claimed, with `epoch` if one is
         given. The callbacks hear of each partition: before its first event, and when it is not ours any more.
         `ownership`: the members share the partitions out among themselves through ZooKeeper instead.
-        `filter`: only events for which this condition is true, evaluated by the nodes (docs/protocol.md, Filters).
+        `filter`: only events for which this condition is true, evaluated by the nodes (docs/clients/filters.md).
         `isolation`: "committed": no event of a transaction before it is committed; "uncommitted": all that is stored.
         """
         check_log(log)
@@ -481,7 +481,7 @@ def _check_filter(where: str | None, group: str | None, start: Start | Mapping[s
     if where is None:
         return
     if not isinstance(where, str) or not where.strip():
-        raise ConfigurationError(f"a filter is a condition in SQL, not {where!r}", advice="see docs/protocol.md")
+        raise ConfigurationError(f"a filter is a condition in SQL, not {where!r}", advice="see docs/clients/filters.md")
     starts = list(start.values()) if isinstance(start, Mapping) else [start]
     if group is not None and any(one is None or one.is_latest for one in starts):
         # The two filters of a link must both pass, also where the group stands somewhere: after it nothing would.

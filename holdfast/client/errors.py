@@ -130,7 +130,7 @@ class InvalidOperationError(HoldfastError):
 class UnsupportedError(HoldfastError):
     """The feature does not exist (yet), here or at the node."""
 
-    advice = "see docs/client.md for what there is"
+    advice = "see docs/reference/client.md for what there is"
 
 
 class LinkRefusedError(HoldfastError):

@@ -90,7 +90,7 @@ class Health:
                 else "in quarantine: " + ", ".join(
                     f"{parts.name_of(number)} (group {number})"
                     for number in sorted(parts.multiraft.quarantined)[:NAMED]
-                ) + ": `holdfast node status` says why, docs/operations.md what to do",
+                ) + ": `holdfast node status` says why, docs/operate/recover.md what to do",
             ),
             HealthCheck("draining", not parts.drain.active, "being emptied" if parts.drain.active else "no"),
         ]  # fmt: skip

@@ -205,7 +205,7 @@ def a_host_is_killed_and_brought_back(control: ControlHost, network: HostNetwork
 
 
 def a_host_is_rebuilt_without_its_data(control: ControlHost, network: HostNetwork) -> None:
-    """The steps of docs/operations.md, `Rebuilding a host`."""
+    """The steps of docs/operate/deploy.md, `Rebuilding a host`."""
     victim, witness = network.hosts[2], network.hosts[0]
     at = f"--server {witness.inside}:5672"
     victim.kill()

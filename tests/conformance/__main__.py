@@ -18,7 +18,7 @@ from tests.conformance.suite import FAIL, judge
 @click.option("--url", required=True, help="amqp://[user:password@]host:port[/address of a log with partitions]")
 @click.option("--rule", "names", multiple=True, help="Only this rule; may be given several times.")
 @click.option("--readings", is_flag=True, help="Also Holdfast's readings of what the text leaves open (D1 to D12).")
-@click.option("--markdown", is_flag=True, help="Print the page docs/conformance.md instead of a table.")
+@click.option("--markdown", is_flag=True, help="Print the page docs/reference/conformance.md instead of a table.")
 @click.option("--timeout", "timeout_s", default=10.0, show_default=True, help="Seconds to wait for what must come.")
 def main(url: str, names: tuple[str, ...], readings: bool, markdown: bool, timeout_s: float) -> None:
     """Judge a broker by the rules of the Event Stream Extensions. Exit status 0 only if none fails.

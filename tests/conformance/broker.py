@@ -1,8 +1,8 @@
 """The broker under test, as stock python-qpid-proton sees it.
 
 Nothing of Holdfast is used here: connections are `BlockingConnection`s, logs are made through AMQP management (create
-and delete of type `log`, as docs/protocol.md describes) or named by whoever runs the suite. All checks share one log of
-several partitions, so no check may assume that it is empty: each marks its events.
+and delete of type `log`, as docs/reference/protocol.md describes) or named by whoever runs the suite. All checks share
+one log of several partitions, so no check may assume that it is empty: each marks its events.
 """
 
 from __future__ import annotations

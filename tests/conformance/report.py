@@ -1,4 +1,4 @@
-"""What the suite found, for people: a table, and the page docs/conformance.md."""
+"""What the suite found, for people: a table, and the page docs/reference/conformance.md."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _STYLES = {PASS: "green", FAIL: "red", NOT_APPLICABLE: "yellow"}
 _HEAD = """# Conformance
 
 The rules of the [OASIS Event Stream Extensions for AMQP 1.0](https://docs.oasis-open.org/amqp/event-streams/v1.0/csd01/),
-committee specification draft 01, and what becomes of each on three Holdfast nodes: driven over the wire by a stock
-client (python-qpid-proton), with raw frames where it cannot express a case. Made by
+committee specification draft 01, and what becomes of each on three Holdfast nodes. A stock client (python-qpid-proton)
+drives them over the wire, with raw frames where it cannot express a case. Made by
 `python -m tests.conformance --url amqp://host:port --readings --markdown`; a test keeps this page true. The suite runs
 against any broker: `python -m tests.conformance --url amqp://host:port/address`.
 """

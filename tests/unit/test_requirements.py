@@ -25,6 +25,12 @@ def test_the_lock_has_what_an_extra_asks_for(extra: str) -> None:
     assert names <= set(locked("requirements.lock"))
 
 
-def test_the_locks_agree() -> None:
-    one, other = locked("requirements.lock"), locked("ansible/spark.lock")
+def test_the_lock_of_the_site_has_what_its_extra_asks_for() -> None:
+    (wanted,) = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["docs"]
+    assert NAME.match(wanted)[0] in locked("scripts/docs/requirements.lock")  # type: ignore[index]
+
+
+@pytest.mark.parametrize("file", ["ansible/spark.lock", "scripts/docs/requirements.lock"])
+def test_the_locks_agree(file: str) -> None:
+    one, other = locked("requirements.lock"), locked(file)
     assert {name: (one[name], other[name]) for name in one.keys() & other.keys() if one[name] != other[name]} == {}

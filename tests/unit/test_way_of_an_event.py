@@ -1,5 +1,5 @@
 """Counts the files that a batch is handed through: from `send_many` to the client's socket, and from the leader's
-socket to its write-ahead log. docs/architecture.md tells the numbers. They may only become smaller."""
+socket to its write-ahead log. docs/internals/architecture.md tells the numbers. They may only become smaller."""
 
 from __future__ import annotations
 

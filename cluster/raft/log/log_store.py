@@ -2,10 +2,10 @@
 stored twice.
 
 The problem: pysyncobj's log store lives in RAM, forgets its vote when a file is unreadable, and is torn by a
-crash in the middle of a truncation (A6-A8, L10, L15 in docs/pysyncobj.md). The rules: entries and hard state change
-in one atomic batch; the commit index never lies beyond the last entry (A15); a hard state that does not
-verify stops the group, because a member that forgot its vote could vote twice; nothing here scans the log,
-neither at start nor later.
+crash in the middle of a truncation (A6-A8, L10, L15 in docs/internals/pysyncobj.md). The rules: entries and hard state
+change in one atomic batch; the commit index never lies beyond the last entry (A15); a hard state that does not verify
+stops the group, because a member that forgot its vote could vote twice; nothing here scans the log, neither at start
+nor later.
 
 Terms are kept as *starts* (first index of each term), so an entry's value on disk is exactly the proposed
 bytes and the term of any index is a binary search in memory. `first` is always preceded by a base: the index

@@ -1,7 +1,8 @@
 """Entries and runs of entries as pysyncobj reads them, without reading any.
 
-The problem: the library slices the whole tail of its log wherever it needs one term (L10 in docs/pysyncobj.md). The
-rule: a slice costs nothing, a term costs a search in memory, and only asking for a command reads it.
+The problem: the library slices the whole tail of its log wherever it needs one term (L10 in
+docs/internals/pysyncobj.md). The rule: a slice costs nothing, a term costs a search in memory, and only asking for a
+command reads it.
 
 Rejected: lists of tuples from the cache. The tail is megabytes, and what the library wants of it is two
 numbers.

@@ -2,8 +2,8 @@
 
 The problem: pysyncobj's replies carry no reference to what they answer. A rejection that was overtaken by a
 success, or the second of several rejections of one batch of appends, sends the leader back and makes it
-repeat everything in flight; a late one from an old connection does so at any time (A1 in docs/pysyncobj.md, A2). The
-rules: a rejection counts only if it answers an append sent after the last accepted rejection and after the
+repeat everything in flight; a late one from an old connection does so at any time (A1 in docs/internals/pysyncobj.md,
+A2). The rules: a rejection counts only if it answers an append sent after the last accepted rejection and after the
 newest accepted success; a success never moves `next` back below what was already sent optimistically.
 
 Rejected: one append in flight per follower. At 1 ms round trip that halves the throughput of a partition.

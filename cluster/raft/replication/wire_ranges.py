@@ -6,8 +6,8 @@ fit a disk record one later, and stopped the node, at each restart again. The ru
 message has a range here, and a message with one outside is dropped as a whole, counted, and told of; a term may also
 not lie further above the receiver's own than elections can lead (`MAX_TERM_LEAD`), so that what a single wrong frame
 can make a group adopt is still a term like any other. An empty replica, which knows no term at all, takes any within
-the range: it cannot tell. Its word cannot harm the others, who can, and it is repaired alone (docs/operations.md); so
-is a member that a wrong frame has put exactly where some of the others still follow and some do not.
+the range: it cannot tell. Its word cannot harm the others, who can, and it is repaired alone (docs/operate/recover.md);
+so is a member that a wrong frame has put exactly where some of the others still follow and some do not.
 
 The test that goes over all descriptors fails when a field is added and not listed.
 

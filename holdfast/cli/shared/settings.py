@@ -16,7 +16,7 @@ Rejected: searching the working directory upwards for a file: the same command w
     ca_file = ""                    # given: TLS; cert_file and key_file if it asks for them
     verify_hostname = true
 
-    [security]                      # each may be given as an option, too; see docs/security.md
+    [security]                      # each may be given as an option, too; see docs/operate/secure.md
     tls = true                      # or a file of authorities: ca = "/etc/holdfast/ca.pem"
     user = "ann"
     password_file = "/home/ann/.holdfast-password"

@@ -284,7 +284,8 @@ class ClientConnection(asyncio.Protocol):
             if where is None or error.condition != INVALID_FIELD:
                 raise
             raise ConfigurationError(
-                f"the filter {where!r} is refused: {error}", advice="correct it; the language is in docs/protocol.md"
+                f"the filter {where!r} is refused: {error}",
+                advice="correct it; the language is in docs/clients/filters.md",
             ) from error
         if which is not None:
             which.learn(receiver.properties)

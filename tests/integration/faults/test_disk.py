@@ -110,7 +110,7 @@ def test_little_room_is_refused_by_name_until_there_is_more(
 def test_shorter_retention_makes_room(
     small_disk: SmallDisk, make_cluster: Callable[..., Cluster], log_name: str
 ) -> None:
-    """As docs/operations.md has it: the log itself has filled the disk up to what is kept free."""
+    """As docs/operate/recover.md has it: the log itself has filled the disk up to what is kept free."""
     cluster = make_cluster(min_free_bytes=KEPT_FREE_BYTES, data_dirs={1: small_disk.path / "data"})
     cluster.start()
     cluster.create(log_name, 3)

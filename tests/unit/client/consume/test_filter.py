@@ -111,7 +111,7 @@ async def test_a_condition_that_is_none_is_refused_with_the_place(nodes: Nodes, 
     with pytest.raises(ConfigurationError, match="is refused") as caught:
         await numbers(nodes, log, where, options=ConsumerOptions(reconnect_timeout_s=5.0))
     assert not caught.value.retriable
-    assert "docs/protocol.md" in caught.value.advice
+    assert "docs/clients/filters.md" in caught.value.advice
 
 
 @pytest.mark.parametrize(

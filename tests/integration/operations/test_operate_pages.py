@@ -1,7 +1,7 @@
-"""docs/operations.md is true: its commands are run from top to bottom as they stand, its configurations are read.
+"""The pages for operators are true: their commands are run, from top to bottom, and their configurations are read.
 
-The part about Ansible is tested by tests/ansible. What the page cannot know is put in: free ports, by the variable that
-the page names. A command whose comment speaks of a second terminal goes on while the next ones are run; one that says
+The part about Ansible is tested by tests/ansible. What the pages cannot know is put in: free ports, by the variable
+that they name. A command whose comment speaks of a second terminal goes on while the next ones are run; one that says
 to ask again is asked again.
 """
 
@@ -23,34 +23,31 @@ import pytest
 from holdfast.cli.shared import settings
 from node.config import load
 
-PAGE = Path(__file__).parents[3] / "docs" / "operations.md"
-FIRST = "A cluster on one machine"  # from this section on; what is before it is Ansible's
+PAGES = Path(__file__).parents[3] / "docs" / "operate"
+RUN = ("local", "administer", "monitor", "upgrade", "recover")  # in this order, on one cluster
 BOUND_S = 240.0
 ANSWERS = "y\n"  # to what is asked
 
 
 @dataclass(frozen=True)
 class Block:
-    section: str
     language: str
     text: str
 
 
-def blocks() -> list[Block]:
-    section, found, inside = "", [], None
+def blocks(page: str) -> list[Block]:
+    found, inside = [], None
     lines: list[str] = []
-    for line in PAGE.read_text(encoding="utf-8").splitlines():
-        if inside is None and (heading := re.match(r"##+ (.*)", line)):
-            section = heading[1]
-        elif line.startswith("```"):
+    for line in (PAGES / f"{page}.md").read_text(encoding="utf-8").splitlines():
+        if line.startswith("```"):
             if inside is None:
                 inside, lines = line[3:], []
             else:
-                found.append(Block(section, inside, "\n".join(lines)))
+                found.append(Block(inside, "\n".join(lines)))
                 inside = None
         elif inside is not None:
             lines.append(line)
-    assert inside is None, "a block does not end"
+    assert inside is None, f"a block of {page} does not end"
     return found
 
 
@@ -125,13 +122,11 @@ class Terminal:
 @pytest.mark.cluster
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_every_command_of_the_page_works(tmp_path: Path) -> None:
+def test_every_command_of_the_pages_works(tmp_path: Path) -> None:
     terminal = Terminal(tmp_path)
     with contextlib.closing(terminal):
         count = 0
-        page = blocks()
-        begin = next(place for place, block in enumerate(page) if block.section == FIRST)
-        for block in page[begin:]:
+        for block in [block for page in RUN for block in blocks(page)]:
             if block.language != "sh" or any(command.startswith("ansible") for command in commands(block)):
                 continue
             for command in commands(block):
@@ -141,8 +136,8 @@ def test_every_command_of_the_page_works(tmp_path: Path) -> None:
         assert count > 30
 
 
-def test_every_configuration_on_the_page_is_one(tmp_path: Path) -> None:
-    by_list, by_zookeeper, command_line = [block.text for block in blocks() if block.language == "toml"]
+def test_every_configuration_on_the_pages_is_one(tmp_path: Path) -> None:
+    by_list, by_zookeeper, command_line = [block.text for block in blocks("configure") if block.language == "toml"]
     file = tmp_path / "node.toml"
     file.write_text(by_list)
     assert load(file).cluster.name == "prod"
@@ -153,14 +148,3 @@ def test_every_configuration_on_the_page_is_one(tmp_path: Path) -> None:
     assert load(file).discovery.kind == "zookeeper"
     file.write_text(command_line)
     assert settings.load(file).zookeeper.auth_file
-
-
-def test_every_link_on_the_page_leads_somewhere() -> None:
-    text = PAGE.read_text(encoding="utf-8")
-    for place in re.findall(r"\]\(([^)]+)\)", text):
-        path, _, anchor = place.partition("#")
-        file = (PAGE.parent / path) if path else PAGE
-        assert file.exists(), place
-        headings = re.findall(r"^#+ (.*)$", file.read_text(encoding="utf-8"), re.MULTILINE) if anchor else []
-        known = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
-        assert not anchor or anchor in known, place
