@@ -83,7 +83,7 @@ $(SPARK_INSTALLED): ansible/spark.lock | $(INSTALLED)
 
 # MkDocs' own words about its future are no warning about a page.
 docs: $(INSTALLED) $(DOCS_INSTALLED)
-	@NO_MKDOCS_2_WARNING=1 $(PYTHON_BIN) -m mkdocs build --quiet
+	@NO_MKDOCS_2_WARNING=1 $(PYTHON_BIN) -m mkdocs build
 	@echo "site/index.html"
 
 reference: $(INSTALLED)

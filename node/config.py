@@ -85,79 +85,92 @@ def parse_address(text: str, key: str, *, allow_zero: bool = False) -> HostAndPo
 
 
 class NodeSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """Identity of the node, and where it keeps its data."""
+
+    # number of the node in its cluster; with another data directory it must be readmitted
     id: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
-    data_dir: str
+    data_dir: str  # directory for everything that the node keeps; nothing in it may be deleted by hand
 
 
 class ConfiguredPeer(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    id: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
-    address: str
+    """One node of the list `cluster.peers`."""
+
+    id: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]  # number of that node
+    address: str  # host:port at which the other nodes reach it
 
 
 class ClusterSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """`peers`: every node, with static discovery; `address`: this node's own, with discovery by ZooKeeper. The files:
-    mutual TLS between nodes, all three; beyond loopback a node starts without them only with `peers_without_tls`."""
+    """Cluster that the node belongs to, and TLS between its nodes.
 
-    name: str
-    peers: list[ConfiguredPeer] = []
-    address: str = ""
-    ca_file: str = ""
-    cert_file: str = ""
-    key_file: str = ""
-    peers_without_tls: bool = False
+    The three files go together. Beyond loopback a node starts without them only with `peers_without_tls`.
+    """
+
+    name: str  # name of the cluster, 1 to 63 of A-Z a-z 0-9 . _ -; nodes of another name are refused
+    peers: list[ConfiguredPeer] = []  # every node, this one included, at most 7; not with discovery by ZooKeeper
+    address: str = ""  # host:port at which the other nodes reach this one; only with discovery by ZooKeeper
+    ca_file: str = ""  # authority that vouches for nodes, PEM
+    cert_file: str = ""  # certificate of this node, PEM
+    key_file: str = ""  # its key, PEM, not encrypted
+    peers_without_tls: bool = False  # start without certificates although an address is not on loopback
 
 
 class ZooKeeperSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """`auth_file` holds one line, user:password; the registrations of nodes can then be written by nodes only."""
+    """ZooKeeper servers that tell who the nodes are."""
 
-    hosts: list[str] = []
-    root: str = "/holdfast"
+    hosts: list[str] = []  # its servers, host:port
+    root: str = "/holdfast"  # path beneath which clusters are: this one is ROOT/NAME
+    # so many nodes registered at once begin the cluster, and are its members for good
     initial_nodes: Annotated[int, msgspec.Meta(ge=1, le=MAX_NODES)] = 3
+    # a registration goes after so long without a word; between 2 and 20 ticks of ZooKeeper
     session_timeout_s: Annotated[float, msgspec.Meta(ge=1.0, le=300.0)] = 6.0
-    auth_file: str = ""
-    clients_may_read: bool = True
-    tls: bool = False
-    ca_file: str = ""
-    cert_file: str = ""
-    key_file: str = ""
-    verify_hostname: bool = True
+    auth_file: str = ""  # file with one line, user:password; then only nodes can write registrations
+    clients_may_read: bool = True  # with `auth_file`: others may look addresses up
+    tls: bool = False  # connect with TLS
+    ca_file: str = ""  # authority of ZooKeeper's certificates, PEM; empty: the system's
+    cert_file: str = ""  # certificate of this node for ZooKeeper, PEM
+    key_file: str = ""  # its key, PEM
+    verify_hostname: bool = True  # check that the certificate is for the name that was dialled
 
 
 class DiscoverySection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """Way in which nodes learn of each other."""
+
+    # `static`: from `cluster.peers`; `zookeeper`: from registrations there
     kind: Literal["static", "zookeeper"] = "static"
     zookeeper: ZooKeeperSection = ZooKeeperSection()
 
 
 class CertificateSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    cert_file: str
-    key_file: str
+    """Another certificate of a listener."""
+
+    cert_file: str  # certificate with its chain, PEM
+    key_file: str  # its key, PEM, not encrypted
 
 
 class ListenerSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """One AMQP listener.
+    """One AMQP listener; a node has at least one."""
 
-    `advertise` is what all nodes hand out to clients for this one; `address_map` (node id to host:port) overrides it
-    for the clients of *this* listener, for networks in which the advertised address does not work. `tls`: `on`, from
-    the first byte; `start`, plain until a client asks for TLS in AMQP's words. `server_names`: other certificates, for
-    clients that ask for those names.
-    """
-
-    name: str = "default"
-    bind: str = "127.0.0.1:5672"
-    advertise: str = ""
+    name: str = "default"  # name by which clients and other nodes choose among listeners
+    bind: str = "127.0.0.1:5672"  # host:port to listen at
+    advertise: str = ""  # host:port that all nodes hand out to clients for this one; empty: that of `bind`
+    # whether links are sent to the leader: where the client can follow, always, or never
     redirect: Literal["auto", "always", "never"] = "auto"
+    # largest message in bytes
     max_message_size: Annotated[int, msgspec.Meta(ge=1024, le=MAX_MESSAGE_SIZE_LIMIT)] = DEFAULT_MAX_MESSAGE_SIZE
-    max_connections: Annotated[int, msgspec.Meta(ge=1)] = 10_000
-    idle_timeout_s: Annotated[float, msgspec.Meta(ge=1.0)] = 60.0
+    max_connections: Annotated[int, msgspec.Meta(ge=1)] = 10_000  # connections at once, at most
+    idle_timeout_s: Annotated[float, msgspec.Meta(ge=1.0)] = 60.0  # a peer that is silent for so long is gone
+    # what becomes of a group's member for which there is no partition: its attach waits, or is refused
     group_full: Literal["hold", "refuse"] = "hold"
-    group_hold_s: Annotated[float, msgspec.Meta(ge=0.0)] = 30.0
+    group_hold_s: Annotated[float, msgspec.Meta(ge=0.0)] = 30.0  # so long it waits
+    # addresses of nodes, by id, for clients of this listener, in place of the advertised ones
     address_map: dict[str, str] = {}
+    # `on`: from the first byte; `start`: plain until a client asks for TLS in AMQP's words
     tls: Literal["off", "on", "start"] = "off"
-    cert_file: str = ""
-    key_file: str = ""
-    client_ca_file: str = ""
-    client_certificate: Literal["optional", "required"] = "optional"
-    server_names: dict[str, CertificateSection] = {}
+    cert_file: str = ""  # certificate with its chain, PEM
+    key_file: str = ""  # its key, PEM, not encrypted
+    client_ca_file: str = ""  # authorities whose certificates clients may show, PEM
+    client_certificate: Literal["optional", "required"] = "optional"  # whether clients must show one
+    server_names: dict[str, CertificateSection] = {}  # other certificates, for clients that ask for those names
 
     @property
     def bind_address(self) -> HostAndPort:
@@ -169,22 +182,21 @@ class ListenerSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class StorageSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """`fsync`: acknowledged means on the disks of a majority.
+    """Disk and memory of the node, and when an event counts as stored."""
 
-    `replicated`: with the operating systems of a majority, in the page cache or past it, which survives the death
-    of processes but not a power loss that strikes a majority at once. `retention_waits_s`: events are trimmed
-    although a replica still lacks them, once it was silent for so long. `catch_up_bytes_per_s`: what this node
-    takes at most when it is rebuilt from the others. `direct_writes`: many events at a time go to the disk past the
-    page cache, where the file system can do that. It costs less, and consumers far behind read the disk; what is
-    durable when is the same. `cache_bytes`: of the newest events of the partitions that this node leads, in memory,
-    for consumers that are near the end.
-    """
-
+    # `fsync`: acknowledged means on the disks of a majority. `replicated`: with the operating systems of a majority; it
+    # survives the death of processes, not a power loss that strikes a majority at once
     durability: Literal["fsync", "replicated"] = "fsync"
+    # below so much free space new events are refused
     min_free_bytes: Annotated[int, msgspec.Meta(ge=0)] = 256 * 1024 * 1024
+    # events are trimmed although a replica lacks them, once it was silent for so long
     retention_waits_s: Annotated[float, msgspec.Meta(ge=0.0)] = 60.0
+    # what this node takes at most when it is rebuilt from the others
     catch_up_bytes_per_s: Annotated[int, msgspec.Meta(ge=64 * 1024)] = 64 * 1024 * 1024
+    # many events at a time go to the disk past the page cache, where the file system can do that: cheaper, but
+    # consumers far behind read the disk. What is durable when is the same
     direct_writes: bool = True
+    # memory for the newest events of partitions that this node leads, for consumers near the end; once used it is kept
     cache_bytes: Annotated[int, msgspec.Meta(ge=1024 * 1024)] = 256 * 1024 * 1024
 
     @property
@@ -196,43 +208,44 @@ class StorageSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class LogSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    level: Literal["debug", "info", "warning", "error"] = "info"
-    file: str = ""
+    """Log of the node itself."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"  # lines below this level are left out
+    file: str = ""  # file for the log; empty: standard error
 
 
 class MonitoringSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """HTTP address of `/metrics` and `/health/...` (`bind`); empty: none. For trusted networks."""
+    """HTTP port of `/metrics` and `/health/...`, without login and TLS: for trusted networks."""
 
-    bind: str = ""
+    bind: str = ""  # host:port to listen at; empty: none
 
 
 class TokenSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """Tokens (JWT) of an identity provider, and where the keys are that they are signed with."""
+    """Tokens (JWT) of an identity provider; exactly one of `keys_file` and `jwks_url` is given."""
 
-    keys_file: str = ""
-    jwks_url: str = ""
-    issuer: str = ""
-    audience: str = ""
+    keys_file: str = ""  # file with the keys that sign tokens, PEM or JWKS
+    jwks_url: str = ""  # URL of the key set (JWKS)
+    issuer: str = ""  # issuer that a token must name; empty: any
+    audience: str = ""  # audience that a token must name; empty: any
+    # algorithms that are taken
     algorithms: tuple[
         Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"], ...
     ] = ("RS256", "ES256")
-    user_claim: str = "sub"
-    roles_claim: str = ""
+    user_claim: str = "sub"  # claim that holds the user's name
+    roles_claim: str = ""  # claim that holds roles; empty: tokens bring none
 
 
 class SecuritySection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """Access without a credential, and administrators: see docs/operate/secure.md.
+    """Access without a credential, and administrators: see docs/operate/secure.md."""
 
-    `anonymous`: where clients without a credential are let in while the cluster knows neither users nor grants.
-    `administrators`: names that may do everything, however they log in.
-    `first_user_file`: an administrator that is added to a cluster without users; nobody is let in anonymously then.
-    """
-
+    # where clients without a credential are let in while the cluster knows neither users nor grants
     anonymous: Literal["loopback", "never", "always"] = "loopback"
-    administrators: list[str] = []
+    administrators: list[str] = []  # names that may do everything, however they log in
+    # administrator that is added to a cluster without users, by `holdfast user keys`; nobody is let in anonymously then
     first_user_file: str = ""
-    plain_without_tls: bool = False
-    audit_file: str = ""
+    plain_without_tls: bool = False  # offer SASL PLAIN outside TLS
+    audit_file: str = ""  # file of the audit log; empty: none
+    # size of the audit log: two files of half of it
     audit_bytes: Annotated[int, msgspec.Meta(ge=64 * 1024)] = 64 * 1024 * 1024
     token: TokenSection | None = None
 

@@ -47,6 +47,7 @@ class AdminClient:
         await self.close()
 
     async def close(self) -> None:
+        """Close the connections. Idempotent."""
         await self._network.close()
 
     # ---------------------------------------------------------------- requests
@@ -282,6 +283,7 @@ class AdminClient:
         return await self._request("node", "readmit", str(node), {"incarnation": incarnation}, changes=True)
 
     async def list_nodes(self) -> list[dict[str, Any]]:
+        """List all nodes as the node asked sees them: addresses, whether each is up, and whether it was refused."""
         return list((await self._request("node", "list", None, {}, changes=False)).get("nodes", []))
 
     async def node_status(self, node: int | None = None) -> dict[str, Any]:

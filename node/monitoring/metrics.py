@@ -259,8 +259,9 @@ class Metrics:
         yield _counter(
             "holdfast_turn_stalls", "Counts turns that were long enough to endanger leaderships.", loop.stalls
         )
-        for name, value in self._parts.disk.stats().items():
-            yield _gauge(f"holdfast_storage_{name}", STORAGE[name], value)
+        stats = self._parts.disk.stats()
+        for name, text in STORAGE.items():
+            yield _gauge(f"holdfast_storage_{name}", text, stats[name])
 
 
 def _gauge(name: str, text: str, value: float) -> Metric:

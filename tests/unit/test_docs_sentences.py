@@ -57,5 +57,7 @@ def test_sentences_are_short_on_average() -> None:
 
 
 def test_words_and_sentences_are_counted() -> None:
-    text = "# Not this one\n\nOne `a.b.c()` here. Two more\nwords, [a link](to/somewhere.md) too!\n\n- item\n- item two\n"
+    text = (
+        "# Not this one\n\nOne `a.b.c()` here. Two more\nwords, [a link](to/somewhere.md) too!\n\n- item\n- item two\n"
+    )
     assert [words(one) for one in sentences(text)] == [3, 6, 1, 2]

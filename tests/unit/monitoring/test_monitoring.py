@@ -18,6 +18,7 @@ from node.listener import AdminRequestFailed
 from node.monitoring import group_lag
 from node.monitoring.http_server import MAX_CONNECTIONS, MAX_HEAD_BYTES
 from node.transactions.member import MemberTerms
+from scripts.docs import reference
 from tests.batches import batch_of
 from tests.unit.listener.support.cluster import ListenerCluster
 from tests.unit.listener.support.peer import Peer, eventually
@@ -99,6 +100,8 @@ async def test_each_help_text_is_a_sentence(cluster: ListenerCluster) -> None:
     assert not wrong, "\n".join(wrong)
     counters = [f for f in families if f.type == "counter"]
     assert all(f.documentation.startswith("Counts ") for f in counters)
+    told = {(name.removesuffix("_total"), kind, text) for name, kind, _, text in reference.families()}
+    assert {(f.name, f.type, f.documentation) for f in families} == told, "docs/reference/metrics.md says other things"
 
 
 async def test_the_lag_of_groups_is_told_by_the_leader_and_an_unknown_one_is_absent(cluster: ListenerCluster) -> None:
