@@ -60,6 +60,12 @@ def test_nothing_is_fetched_from_elsewhere(site: Path) -> None:
     assert not [text for text in styles if re.search(r"(url\(|@import)[\"' ]*(https?:)?//", text)]
 
 
+def test_search_works_on_pages_that_are_opened_as_files(site: Path) -> None:
+    assert (site / "search" / "search_index.js").read_text(encoding="utf-8").startswith("var __index = ")
+    assert '<script src="../assets/iframe-worker.js">' in (site / "start" / "index.html").read_text(encoding="utf-8")
+    assert (site / "assets" / "iframe-worker.js").exists()
+
+
 @pytest.mark.parametrize(
     ("page", "reason"),
     [

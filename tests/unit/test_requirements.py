@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import tomllib
 from pathlib import Path
@@ -9,6 +10,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+TOGETHER = ("requirements.lock", "ansible/spark.lock", "scripts/docs/requirements.lock")
+"""Locks that are installed into one environment."""
+
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -30,7 +34,7 @@ def test_the_lock_of_the_site_has_what_its_extra_asks_for() -> None:
     assert NAME.match(wanted)[0] in locked("scripts/docs/requirements.lock")  # type: ignore[index]
 
 
-@pytest.mark.parametrize("file", ["ansible/spark.lock", "scripts/docs/requirements.lock"])
-def test_the_locks_agree(file: str) -> None:
-    one, other = locked("requirements.lock"), locked(file)
+@pytest.mark.parametrize(("first", "second"), list(itertools.combinations(TOGETHER, 2)))
+def test_the_locks_agree(first: str, second: str) -> None:
+    one, other = locked(first), locked(second)
     assert {name: (one[name], other[name]) for name in one.keys() & other.keys() if one[name] != other[name]} == {}
