@@ -249,7 +249,7 @@ def default_of(field: dataclasses.Field[Any]) -> str:
 
 
 def comments(kind: type) -> dict[str, str]:
-    """What the source says of each field: in a comment behind it, or in the lines in front of it."""
+    """Comments on the fields of a class, behind them or in the lines in front of them."""
     source = textwrap.dedent(inspect.getsource(kind))
     said = {
         token.start[0]: (token.string.lstrip("# "), token.line.strip().startswith("#"))
@@ -437,7 +437,7 @@ class MetricCalls(ast.NodeVisitor):
             self._found.append((full, kind, tuple(labels), text))
 
     def _is_known(self, node: ast.expr) -> bool:
-        """Whether all names in it have a value here: constants of the module, and what was assigned from those."""
+        """True if all names in it have a value here: constants of the module, and what was assigned from those."""
         names = [one.id for one in ast.walk(node) if isinstance(one, ast.Name)]
         return all(name in self._names for name in names) and not any(
             isinstance(one, ast.Call) and not isinstance(one.func, ast.Attribute) for one in ast.walk(node)

@@ -15,13 +15,13 @@ import sys
 import time
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from holdfast.cli.shared import settings
 from node.config import load
+from tests.integration.operations.typed import PageBlock, blocks
 
 PAGES = Path(__file__).parents[3] / "docs" / "operate"
 RUN = ("local", "administer", "monitor", "upgrade", "recover")  # in this order, on one cluster
@@ -29,29 +29,11 @@ BOUND_S = 240.0
 ANSWERS = "y\n"  # to what is asked
 
 
-@dataclass(frozen=True)
-class Block:
-    language: str
-    text: str
+def page(name: str) -> list[PageBlock]:
+    return list(blocks((PAGES / f"{name}.md").read_text(encoding="utf-8")))
 
 
-def blocks(page: str) -> list[Block]:
-    found, inside = [], None
-    lines: list[str] = []
-    for line in (PAGES / f"{page}.md").read_text(encoding="utf-8").splitlines():
-        if line.startswith("```"):
-            if inside is None:
-                inside, lines = line[3:], []
-            else:
-                found.append(Block(inside, "\n".join(lines)))
-                inside = None
-        elif inside is not None:
-            lines.append(line)
-    assert inside is None, f"a block of {page} does not end"
-    return found
-
-
-def commands(block: Block) -> Iterator[str]:
+def commands(block: PageBlock) -> Iterator[str]:
     for line in block.text.replace("\\\n", " ").splitlines():
         if line.split("#")[0].strip():
             yield line
@@ -126,7 +108,7 @@ def test_every_command_of_the_pages_works(tmp_path: Path) -> None:
     terminal = Terminal(tmp_path)
     with contextlib.closing(terminal):
         count = 0
-        for block in [block for page in RUN for block in blocks(page)]:
+        for block in [block for name in RUN for block in page(name)]:
             if block.language != "sh" or any(command.startswith("ansible") for command in commands(block)):
                 continue
             for command in commands(block):
@@ -137,7 +119,7 @@ def test_every_command_of_the_pages_works(tmp_path: Path) -> None:
 
 
 def test_every_configuration_on_the_pages_is_one(tmp_path: Path) -> None:
-    by_list, by_zookeeper, command_line = [block.text for block in blocks("configure") if block.language == "toml"]
+    by_list, by_zookeeper, command_line = [block.text for block in page("configure") if block.language == "toml"]
     file = tmp_path / "node.toml"
     file.write_text(by_list)
     assert load(file).cluster.name == "prod"

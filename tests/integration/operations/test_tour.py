@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.operations.typed import Visitor, blocks
+from tests.integration.operations.typed import Typist, blocks
 
 README = Path(__file__).parents[3] / "README.md"
 
@@ -19,9 +19,9 @@ class Tour:
 
     def __init__(self, directory: Path) -> None:
         text = README.read_text(encoding="utf-8").partition("## Two minutes")[2].partition("\n## ")[0]
-        self.visitor = Visitor(directory, "var/tour")
+        self.typist = Typist(directory, "var/tour")
         (shell,) = [block.text for block in blocks(text) if block.language == "sh"]
-        self.programs = [self.visitor.adapted(block.text) for block in blocks(text) if block.language == "python"]
+        self.programs = [self.typist.adapted(block.text) for block in blocks(text) if block.language == "python"]
         install, *self.commands = [line for line in shell.splitlines() if line]
         assert install.startswith("make install"), install
         (self.last,) = re.findall(r"`(holdfast cluster down [^`]*)`", text)
@@ -31,13 +31,13 @@ class Tour:
 def tour(tmp_path: Path) -> Iterator[Tour]:
     one = Tour(tmp_path)
     yield one
-    one.visitor.type(one.last)
+    one.typist.type(one.last)
 
 
 @pytest.mark.cluster
 @pytest.mark.slow
 def test_the_two_minutes_of_the_readme_work(tour: Tour) -> None:
-    said = [tour.visitor.type(command) for command in tour.commands]
+    said = [tour.typist.type(command) for command in tour.commands]
     before, after = [text for command, text in zip(tour.commands, said, strict=True) if "consume" in command]
     for body in ("hello", "good day", "and goodbye"):
         assert body in before
@@ -45,6 +45,6 @@ def test_the_two_minutes_of_the_readme_work(tour: Tour) -> None:
     assert "still here" not in before
     assert len({line.split("\t")[0] for line in before.splitlines()}) > 1, "keys of one partition show no order"
     assert "still here" in after
-    ours, stock = [tour.visitor.run(sys.executable, "-c", program) for program in tour.programs]
+    ours, stock = [tour.typist.run(sys.executable, "-c", program) for program in tour.programs]
     assert "from Python" in ours
     assert "from anywhere" in stock

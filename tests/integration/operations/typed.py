@@ -17,20 +17,20 @@ BOUND_S = 240.0
 
 
 @dataclass(frozen=True)
-class Block:
+class PageBlock:
     """One block of code of a page."""
 
     language: str
     text: str
 
 
-def blocks(text: str) -> Iterator[Block]:
+def blocks(text: str) -> Iterator[PageBlock]:
     """The blocks of a page, from top to bottom."""
     for language, block in re.findall(r"^```(\w*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
-        yield Block(language, block)
+        yield PageBlock(language, block)
 
 
-class Visitor:
+class Typist:
     """Runs commands and programs of a page in a directory of their own, and raises when one fails."""
 
     def __init__(self, directory: Path, cluster: str) -> None:
