@@ -31,8 +31,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
-from chaos import processes
 from chaos.ports import free_port
+from holdfast.cli.local_cluster import child_processes
 
 Direction = Literal["upstream", "downstream"]
 """Direction of bytes: upstream is from the client to the server, downstream is back."""
@@ -143,7 +143,7 @@ class ProxyServer:
         assert not ProxyServer._running, "a process drives one Toxiproxy at a time"
         port = free_port()
         with self._log.open("ab") as log:
-            self._process = processes.spawn(
+            self._process = child_processes.spawn(
                 [str(self._program), "-host", LOOPBACK, "-port", str(port)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,

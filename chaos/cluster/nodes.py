@@ -16,7 +16,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from chaos import processes
+from holdfast.cli.local_cluster import child_processes
 
 READY_WITHIN_S = 120.0
 """Bound for steps that must happen at all, on a machine that is busy with other things."""
@@ -71,7 +71,7 @@ class ClusterNode:
         assert not self.is_running, f"node {self.id} is running"
         program = ["-m", "chaos.defects", self.defect] if self.defect else ["-m", "node"]
         with self.log_path.open("ab") as log:
-            self.process = processes.spawn(
+            self.process = child_processes.spawn(
                 [sys.executable, *program, "--config", str(self.config_path)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,

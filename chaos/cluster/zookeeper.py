@@ -22,8 +22,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from chaos import processes
 from chaos.ports import free_port
+from holdfast.cli.local_cluster import child_processes
 
 JAR = Path("/usr/share/java/zookeeper.jar")
 NETTY = ("netty-codec.jar", "netty-resolver.jar", "netty-transport-native-unix-common.jar")
@@ -91,7 +91,7 @@ class ZooKeeper:
     def spawn(self) -> None:
         command = ["java", *JVM_OPTIONS, "-cp", CLASSES, MAIN, str(self._config)]
         with (self.directory / "log").open("ab") as log:
-            self._process = processes.spawn(command, stdout=log, stderr=log)
+            self._process = child_processes.spawn(command, stdout=log, stderr=log)
 
     def wait(self) -> None:
         """Wait until the server answers. Raises ZooKeeperEnded."""

@@ -22,12 +22,12 @@ import time
 from importlib.util import find_spec
 from pathlib import Path
 
-from chaos import processes
 from chaos.history.tables import INFO, OK, CommitRow, ComplaintRow, InputRow, SendRow, TransactionRow
 from chaos.history.values import read_value
 from chaos.workloads.readers import DRAIN_S
 from chaos.workloads.spark_batches import CHECKPOINT, FINISH, Batch, batches, is_in_a_batch, made_of, place_of
 from chaos.workloads.world import LogName, World
+from holdfast.cli.local_cluster import child_processes
 from holdfast.client import ConsumerClient, ConsumerOptions, Start
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -77,7 +77,7 @@ class SparkQuery:
             "directory": str(self._directory), "most": OF_A_BATCH,
         }  # fmt: skip
         with (self._directory / "driver.log").open("ab") as log:
-            return processes.spawn(
+            return child_processes.spawn(
                 [sys.executable, "-m", "chaos.workloads.spark_job", json.dumps(job)],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=ROOT, start_new_session=True,
                 env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT),

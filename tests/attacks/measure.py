@@ -20,7 +20,7 @@ import time
 import urllib.request
 from pathlib import Path
 
-from chaos import processes
+from holdfast.cli.local_cluster import child_processes
 from tests.attacks.table import ATTACKS
 from tests.integration.clusters.cluster import Cluster, ClusterSettings
 from tests.ports import free_ports
@@ -129,7 +129,7 @@ def measure(name: str, seconds: float, home: Path) -> str:
         before = asyncio.run(honest(port, "honest", ALONE_S))
         rss, _ = rss_mib(pid)
         node_s, all_s, own_s, began_s = cpu_s(pid), machine_cpu_s(), time.process_time(), time.monotonic()
-        process = processes.spawn(words(name, port, seconds, "target"), stdout=subprocess.PIPE)
+        process = child_processes.spawn(words(name, port, seconds, "target"), stdout=subprocess.PIPE)
         beside = asyncio.run(honest(port, "honest", seconds + 1))
         said = process.communicate()[0].decode().split()
         node_s, all_s, own_s = cpu_s(pid) - node_s, machine_cpu_s() - all_s, time.process_time() - own_s

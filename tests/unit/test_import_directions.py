@@ -33,6 +33,7 @@ ALLOWED: dict[str, set[str]] = {
     "pyspark_holdfast": {"holdfast.spark"},
     "pipeline": {"holdfast.spark", "holdfast.client"},
     "holdfast.cli": {"holdfast.client", "holdfast.amqp", "holdfast.protocol", "holdfast.extras", "pipeline", "chaos"},
+    "holdfast.testing": {"holdfast.client", "holdfast.cli.local_cluster", "holdfast.cli.shared"},
     "node.storage": set(),
     "node.filters": {"holdfast.amqp"},
     "node.partition": {
@@ -62,7 +63,7 @@ ALLOWED: dict[str, set[str]] = {
     "benchmarks.client": {"benchmarks", "holdfast.client"},  # a client of ours is what it measures
     "benchmarks.subjects.cuts": {"benchmarks", "chaos", "holdfast.client"},  # chaos makes what it measures
     "benchmarks.checks": {"benchmarks", "chaos"},
-    "chaos": {"holdfast.client"},
+    "chaos": {"holdfast.client", "holdfast.cli.local_cluster.child_processes"},
     "chaos.workloads.spark_job": {"chaos", "holdfast.spark"},  # the query that is at work in W5
     "chaos.at_scale": {"chaos", "pipeline"},  # the checkers that are jobs on Spark
     "chaos.defects": {  # they replace what is in there

@@ -19,10 +19,10 @@ import time
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from chaos import processes
 from chaos.cannot_run import BrokenOff, CannotRun
 from chaos.cluster.provisioned.inventory import InventoryHost
 from chaos.cluster.provisioned.on_host import agent, guard, keeper, lock, outliving, proxies, services
+from holdfast.cli.local_cluster import child_processes
 
 CONNECT_S = 15
 OPENS_WITHIN_S = 60.0
@@ -127,7 +127,7 @@ class SshConnection:
     def _begin(self, *, again: bool = False) -> dict[str, Any]:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
         try:
-            self._process = processes.spawn(
+            self._process = child_processes.spawn(
                 command(self.host, self._who), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors,
                 bufsize=0,
                 start_new_session=True,  # a Ctrl-C must not end it: we need it to heal

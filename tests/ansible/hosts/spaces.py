@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
-from chaos import processes
+from holdfast.cli.local_cluster import child_processes
 from tests.integration.clusters.cluster import wait_until
 
 PYTHON = str(Path(sys.executable).resolve())
@@ -35,7 +35,7 @@ class Space:
     Between `Space()` and `release()` its network can be made; `boot` begins with reading a line."""
 
     def __init__(self, boot: str = IDLE, console: int | IO[bytes] = subprocess.DEVNULL) -> None:
-        self._process = processes.spawn(
+        self._process = child_processes.spawn(
             ["unshare", "--net", "--mount-proc", "--pid", "--fork", "--uts",
              "--kill-child=KILL", "sh", "-c", boot],
             stdin=subprocess.PIPE, stdout=console, stderr=console,
@@ -75,7 +75,7 @@ class Space:
         ours = f"/proc/{self.pid}/ns"
         return [
             "nsenter", f"--net={ours}/net", f"--uts={ours}/uts", f"--mount={ours}/mnt", "--wd=.",
-            f"--pid={ours}/pid_for_children", PYTHON, "-c", processes.BECOME, *command,
+            f"--pid={ours}/pid_for_children", PYTHON, "-c", child_processes.BECOME, *command,
         ]  # fmt: skip
 
     def run(self, *command: str, **more: str) -> subprocess.CompletedProcess[str]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from chaos import processes
+from holdfast.cli.local_cluster import child_processes
 from tests.integration.clusters.cluster import Cluster, ClusterSettings
 from tests.ports import free_ports
 
@@ -46,7 +46,7 @@ class AttackTarget:
     def beside(self, module: str, *arguments: object) -> subprocess.Popen[Any]:
         """A program that does harm."""
         words = [sys.executable, "-m", module, *map(str, arguments)]
-        return processes.spawn(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        return child_processes.spawn(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
 
 @pytest.fixture(scope="package")

@@ -15,7 +15,7 @@ import urllib.request
 
 import pytest
 
-from chaos import processes
+from holdfast.cli.local_cluster import child_processes
 from tests.attacks.measure import fill, honest, p99, words
 from tests.attacks.table import ATTACKS
 from tests.integration.attacks.conftest import AttackTarget
@@ -43,7 +43,7 @@ def test_an_attack_hurts_nobody_else(target: AttackTarget, name: str) -> None:
     asyncio.run(fill(target.port, "target", 20_000 if LONG else 4000))
     alone = asyncio.run(honest(target.port, "honest", 5.0 if LONG else 0.5))
     before = stored(target)
-    attack = processes.spawn(
+    attack = child_processes.spawn(
         words(name, target.port, seconds, "target"), stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
     attacks = len(ATTACKS) if name == "all" else 1

@@ -23,10 +23,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from chaos import processes
 from chaos.clock import OffsetClock
 from chaos.disk import FaultyDisk
 from cluster import crash_points
+from holdfast.cli.local_cluster import child_processes
 from holdfast.client.admin import AdminClient
 from holdfast.client.errors import HoldfastError
 from holdfast.client.transport.log_info import PartitionInfo
@@ -217,7 +217,7 @@ class Cluster:
             ordered[crash_points.VARIABLE] = str(self.settings.crash_points)
         if ordered:
             with node.log_path.open("ab") as log:
-                node.process = processes.spawn(
+                node.process = child_processes.spawn(
                     [sys.executable, "-m", "node", "--config", str(node.config_path)],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,

@@ -23,7 +23,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from chaos import processes
+from holdfast.cli.local_cluster import child_processes
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -98,7 +98,7 @@ class Nursery:
             for end in (self._line, theirs):
                 end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, ASKED)
             with theirs:
-                self._process = processes.spawn([sys.executable, "-m", __name__], stdin=theirs, cwd=ROOT)
+                self._process = child_processes.spawn([sys.executable, "-m", __name__], stdin=theirs, cwd=ROOT)
         return self._line
 
 

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from chaos import processes
+from holdfast.cli.local_cluster import child_processes
 from tests.integration.clusters.cluster import wait_until
 from tests.integration.spark.session import ROOT, environment
 
@@ -40,7 +40,7 @@ class Driver:
         self._said_before = len(self.said())
         command = [sys.executable, "-m", *self._arguments, *more]
         with self._log.open("ab") as output:
-            self._process = processes.spawn(
+            self._process = child_processes.spawn(
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=ROOT, env=self._environment,
                 start_new_session=True,
             )  # fmt: skip

@@ -21,9 +21,9 @@ from typing import Any
 
 import pytest
 
-from chaos import processes
 from holdfast.amqp import offset_text
 from holdfast.cli.commands.demo import DEFAULT_FILE as FILE
+from holdfast.cli.local_cluster import child_processes
 from holdfast.client import ConsumerOptions, ProducerOptions, Start, sync
 from tests.integration.clusters.cluster import Cluster, wait_until
 from tests.integration.conftest import number_from
@@ -89,7 +89,7 @@ class Workers:
     def start(self, name: str) -> None:
         command = [sys.executable, "-m", "tests.integration.transactions.worker", *self._given, name]
         with (self._directory / f"{name}.log").open("ab") as log:
-            self.running[name] = processes.spawn(
+            self.running[name] = child_processes.spawn(
                 command, stdout=subprocess.PIPE, stderr=log, stdin=subprocess.DEVNULL, cwd=Path(__file__).parents[3]
             )
 

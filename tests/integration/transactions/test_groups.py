@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from chaos import processes
+from holdfast.cli.local_cluster import child_processes
 from holdfast.client import (
     ConsumerOptions,
     GroupFencedError,
@@ -152,7 +152,7 @@ class Task:
     def __init__(self, arguments: list[str]) -> None:
         module = "tests.integration.transactions.task"
         program = [sys.executable, "-m", module, *arguments]
-        self.process = processes.spawn(
+        self.process = child_processes.spawn(
             program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3]
         )
 

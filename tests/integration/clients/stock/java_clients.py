@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from chaos import processes
+from holdfast.cli.local_cluster import child_processes
 
 HERE = Path(__file__).parent / "java"
 PROGRAMS = {"jms": "holdfast.clients.Jms", "protonj2": "holdfast.clients.Protonj2"}
@@ -61,7 +61,9 @@ class JavaClient:
         mode = "transacted" if transacted else "plain"
         words = ["java", "-Xmx128m", "-XX:+UseSerialGC", "-cp", build(), PROGRAMS[program], host, port, name, mode]
         self._complaints = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
-        self._process = processes.spawn(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._complaints)
+        self._process = child_processes.spawn(
+            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._complaints
+        )
         assert self._answer() == {"ready": True}
 
     def __enter__(self) -> JavaClient:

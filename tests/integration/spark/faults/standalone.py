@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from chaos import processes
+from holdfast.cli.local_cluster import child_processes
 from tests.integration.clusters.cluster import wait_until
 from tests.integration.spark.session import QUICK_START, environment
 from tests.ports import free_ports
@@ -80,7 +80,7 @@ def standalone(directory: Path, *, patience_s: int = 60) -> Iterator[Standalone]
 @contextmanager
 def _running(arguments: list[str], log: Path, more: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
     with log.open("ab") as output:
-        process = processes.spawn(
+        process = child_processes.spawn(
             arguments, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env={**os.environ, **more}
         )
     try:

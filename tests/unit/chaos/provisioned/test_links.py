@@ -13,13 +13,13 @@ from typing import Any, cast
 
 import pytest
 
-from chaos import processes
 from chaos.cannot_run import CannotRun
 from chaos.cluster.links import CLIENTS, NODES, Links, NetworkLink
 from chaos.cluster.provisioned.inventory import InventoryHost
 from chaos.cluster.provisioned.links import Endpoints, RemoteProxy, links_between, missing
 from chaos.cluster.provisioned.ssh import OrderFailed, SshConnection
 from chaos.proxies import HOW_TO_GET, find_server
+from holdfast.cli.local_cluster import child_processes
 from tests.integration.clusters.cluster import wait_until
 from tests.ports import free_ports
 from tests.unit.chaos.provisioned.test_agent import Told, make, told
@@ -57,7 +57,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
         pytest.skip(f"there is no Toxiproxy server: {HOW_TO_GET}")
     port, *listen = free_ports(3)
     words = [str(program), "-host", "127.0.0.1", "-port", str(port)]
-    process = processes.spawn(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = child_processes.spawn(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     server = Server(f"127.0.0.1:{port}", process)
     try:
         wait_until(server.is_up, "Toxiproxy")

@@ -10,7 +10,7 @@ import sys
 import threading
 from pathlib import Path
 
-from chaos import processes
+from holdfast.cli.local_cluster import child_processes
 from tests.integration.clusters.cluster import wait_until
 
 ROOT = Path(__file__).parents[3]
@@ -28,7 +28,7 @@ def test_a_child_outlives_the_thread_that_asked_for_it() -> None:
     made: list[subprocess.Popen[bytes]] = []
 
     def ask() -> None:
-        child = processes.spawn(IDLE, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        child = child_processes.spawn(IDLE, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         made.append(child)
         assert child.stdout is not None
         child.stdout.readline()  # it has asked the kernel by now
@@ -42,8 +42,8 @@ def test_a_child_outlives_the_thread_that_asked_for_it() -> None:
 
 def test_a_child_dies_with_the_process_that_asked_for_it() -> None:
     program = (
-        "import subprocess, sys; from chaos import processes; "
-        f"child = processes.spawn({IDLE!r}, stdin=subprocess.PIPE, stdout=subprocess.PIPE); "
+        "import subprocess, sys; from holdfast.cli.local_cluster import child_processes; "
+        f"child = child_processes.spawn({IDLE!r}, stdin=subprocess.PIPE, stdout=subprocess.PIPE); "
         "child.stdout.readline(); print(child.pid, flush=True); sys.stdin.read()"
     )
     parent = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT)
