@@ -1,7 +1,8 @@
 """A class name stands for one thing in the whole project, so that a search for it finds that thing alone.
 
 What the tests share counts, too. Private classes, generated code, and classes among the tests of one file are that
-file's own affair. A synchronous client has the name of the asyncio one, and so have the classes that it gives.
+file's own affair. A synchronous client has the name of the asyncio one, and so have the classes that it gives. A
+program's tests and ours each call their cluster `Cluster`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import holdfast.client
+import holdfast.testing
 from tests.parsing import parsed
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -21,6 +23,7 @@ PRODUCT = (
 )  # fmt: skip
 
 SYNC = "holdfast/client/sync/"
+TESTING = "holdfast/testing/"
 
 
 def sources() -> list[str]:
@@ -40,7 +43,8 @@ def shared(files: Mapping[str, ast.Module]) -> dict[str, list[str]]:
         for item in ast.walk(tree):
             if not isinstance(item, ast.ClassDef) or item.name.startswith("_"):
                 continue
-            if not (path.startswith(SYNC) and item.name in holdfast.client.__all__):
+            twin = path.startswith(SYNC) and item.name in holdfast.client.__all__
+            if not (twin or (path.startswith(TESTING) and item.name in holdfast.testing.__all__)):
                 places[item.name].append(f"{path}:{item.lineno}")
     return {name: found for name, found in places.items() if len(found) > 1}
 

@@ -34,6 +34,7 @@ ALLOWED: dict[str, set[str]] = {
     "pipeline": {"holdfast.spark", "holdfast.client"},
     "holdfast.cli": {"holdfast.client", "holdfast.amqp", "holdfast.protocol", "holdfast.extras", "pipeline", "chaos"},
     "holdfast.testing": {"holdfast.client", "holdfast.cli.local_cluster", "holdfast.cli.shared"},
+    "holdfast.pytest_plugin": {"holdfast.testing"},
     "node.storage": set(),
     "node.filters": {"holdfast.amqp"},
     "node.partition": {

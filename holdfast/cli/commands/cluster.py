@@ -7,32 +7,27 @@ import contextlib
 import re
 import signal
 import time
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 import click
 
-from holdfast.cli.local_cluster import ports
-from holdfast.cli.local_cluster.processes import ClusterPlan, LocalCluster, NodePlan
+from holdfast.cli.local_cluster.lifecycle import MAX_NODES, NOT_LET_IN, create, metadata_leader, start
+from holdfast.cli.local_cluster.processes import LocalCluster, NodePlan
 from holdfast.cli.shared.command_frame import (
     CommandFrame,
     command_frame,
     run,
     terminate_like_interrupt,
 )
-from holdfast.cli.shared.errors import EXIT_NOT_FOUND, EXIT_TIMEOUT, CliError
+from holdfast.cli.shared.errors import EXIT_NOT_FOUND, CliError
 from holdfast.cli.shared.output import Output, counted
 from holdfast.client.admin import AdminClient
-from holdfast.client.errors import AdminError, AuthenticationError, HoldfastError, NotAuthorizedError, ProtocolError
+from holdfast.client.errors import HoldfastError
 from holdfast.client.transport.network import NetworkOptions
 from holdfast.client.transport.security import Security
 
-MAX_NODES = 7  # what a node accepts: each is a voter of the metadata group
 WATCH_INTERVAL_S = 1.0  # in the foreground: how soon a node that died is noticed
-ASK_INTERVAL_S = 0.1
-NOT_LET_IN = (AuthenticationError, NotAuthorizedError, AdminError, ProtocolError)
-"""Answers of a node to a caller with another credential, or with TLS where there is none."""
 
 
 class Directory(click.Path):
@@ -133,93 +128,6 @@ def up(
     finally:
         if not detach:
             hold(local, frame.output)
-
-
-def create(
-    directory: Path,
-    nodes: int,
-    amqp_port: int | None,
-    rpc_port: int,
-    name: str,
-    durability: str,
-    *,
-    tls: bool = False,
-    monitoring: bool = False,
-) -> LocalCluster:
-    """Write the files of a new cluster; nothing is started."""
-    amqp = ports.consecutive(amqp_port or 0, nodes, ports.USUAL_AMQP_PORT, "AMQP")
-    rpc = ports.consecutive(rpc_port, nodes, ports.USUAL_RPC_PORT, "RPC")
-    if set(amqp) & set(rpc):
-        raise CliError("the AMQP and RPC ports overlap", advice="leave a gap of at least --nodes between them")
-    http = ports.consecutive(0, nodes, ports.USUAL_MONITORING_PORT, "monitoring") if monitoring else []
-    plan = ClusterPlan(
-        name=name,
-        durability=durability,
-        nodes=[
-            NodePlan(id=number, amqp=f"127.0.0.1:{a}", rpc=f"127.0.0.1:{r}", monitoring=f"127.0.0.1:{h}" if h else "")
-            for number, (a, r, h) in enumerate(zip_longest(amqp, rpc, http), start=1)
-        ],
-        tls=tls,
-    )
-    local = LocalCluster(directory, plan)
-    try:
-        local.write()
-    except OSError as error:
-        raise CliError(f"{directory} cannot be written: {error}") from error
-    return local
-
-
-def start(local: LocalCluster, output: Output, wait_s: float, security: Security) -> None:
-    """Start what does not run, and wait until every node answers and the cluster has a leader. The leader is asked for
-    as `security` says; nodes that do not let us in stay, since each has said itself that it is ready."""
-    deadline = time.monotonic() + wait_s
-    running = local.running()
-    wanted = [node.id for node in local.plan.nodes if node.id not in running]
-    starting = []
-    try:
-        for node_id in wanted:
-            starting.append(local.spawn(node_id))
-        with output.progress(f"starting {len(wanted)} nodes", len(wanted)) as bar:
-            for done, node in enumerate(starting, start=1):
-                node.wait(deadline)
-                bar.update(done)
-        run(_leader_known(local.plan.servers, deadline, security))
-    except NOT_LET_IN as error:
-        output.note(f"the nodes are ready, but do not tell whom they follow: {error}")
-    except (CliError, HoldfastError, KeyboardInterrupt):
-        # Half a cluster is worse than none: those that we started go again. Their logs stay.
-        for node in starting:
-            local.kill(node.node_id)
-        raise
-
-
-async def _leader_known(servers: list[str], deadline: float, security: Security) -> None:
-    """Wait until every node answers and names the same leader of the metadata group."""
-    last: Exception | str = "no node answered"
-    while (left_s := deadline - time.monotonic()) > 0:
-        try:
-            statuses = await asyncio.gather(*(_status_of(server, min(5.0, left_s), security) for server in servers))
-            leaders = {metadata_leader(status) for status in statuses}
-            if len(leaders) == 1 and None not in leaders:
-                return
-            last = f"the nodes name these leaders: {leaders}"
-        except HoldfastError as error:
-            if not error.retriable:
-                raise
-            last = error
-        await asyncio.sleep(ASK_INTERVAL_S)
-    raise CliError(f"the cluster elected no leader in time ({last})", exit_code=EXIT_TIMEOUT)
-
-
-def metadata_leader(status: dict[str, Any]) -> int | None:
-    """The leader of the metadata group, as the node that gave this status knows it."""
-    leader = (status.get("metadata") or {}).get("leader")
-    return int(leader) if leader is not None else None
-
-
-async def _status_of(server: str, timeout_s: float, security: Security) -> dict[str, Any]:
-    async with AdminClient([server], timeout_s=timeout_s, options=NetworkOptions(security=security)) as admin:
-        return await admin.cluster_status()
 
 
 def _refuse_change(

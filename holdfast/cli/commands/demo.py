@@ -23,7 +23,8 @@ from typing import Any
 import click
 
 from holdfast.amqp.partition_key import partition_index
-from holdfast.cli.commands.cluster import create, hold, start
+from holdfast.cli.commands.cluster import hold
+from holdfast.cli.local_cluster.lifecycle import create, start
 from holdfast.cli.local_cluster.processes import LocalCluster
 from holdfast.cli.main_job.job import (
     LOG,

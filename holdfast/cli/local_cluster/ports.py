@@ -38,8 +38,9 @@ def is_free(port: int) -> bool:
         return True
 
 
-def consecutive(first: int, count: int, usual: int, what: str) -> list[int]:
-    """Find `count` free ports from `first` on. first = 0: from `usual` on if they are free, else anywhere."""
+def consecutive(first: int, count: int, usual: int | None, what: str) -> list[int]:
+    """Find `count` free ports from `first` on. first = 0: from `usual` on if it is given and they are free, else
+    anywhere."""
     if first:
         ports = list(range(first, first + count))
         if ports[-1] > 65535:
@@ -50,7 +51,8 @@ def consecutive(first: int, count: int, usual: int, what: str) -> list[int]:
                 f"{what} port {taken[0]} is in use", advice="choose other ports, or end what uses it (ss -ltnp)"
             )
         return ports
-    starts = [usual] + random.sample(_CHOOSE_FROM[: -count or None], _ATTEMPTS)
+    starts = [] if usual is None else [usual]
+    starts += random.sample(_CHOOSE_FROM[: -count or None], _ATTEMPTS)
     for start in starts:
         ports = list(range(start, start + count))
         # Held first: a node of another command may come up on a free port, and its command let go, between the two.

@@ -30,6 +30,7 @@ from pathlib import Path
 
 import msgspec
 
+from holdfast.cli.local_cluster import child_processes
 from holdfast.cli.shared.errors import CliError
 from holdfast.cli.shared.local_servers import CLUSTER_FILE
 from holdfast.extras import missing
@@ -149,9 +150,10 @@ def _process_id_by_ps(pid: int) -> ProcessId | None:
 class LocalCluster:
     """The nodes of one directory."""
 
-    def __init__(self, directory: Path, plan: ClusterPlan) -> None:
+    def __init__(self, directory: Path, plan: ClusterPlan, *, tied: bool = False) -> None:
         self.directory = directory.resolve()
         self.plan = plan
+        self._make = child_processes.spawn if tied else subprocess.Popen  # tied: nodes end with this process
         self._children: dict[int, subprocess.Popen[bytes]] = {}  # ours to wait for, so that none stays a zombie
 
     # ---------------------------------------------------------------- files
@@ -275,7 +277,8 @@ class LocalCluster:
         return {node_id: process for node_id, process in found.items() if process is not None}
 
     def spawn(self, node_id: int) -> Starting:
-        """Start a node's process in its own session, so that it outlives us; wait with `Starting.wait`."""
+        """Start a node's process in its own session: Ctrl-C at our terminal is not for it. It outlives us, unless it is
+        tied to us. Wait with `Starting.wait`."""
         if self.process(node_id) is not None:
             raise CliError(f"node {node_id} is running already")
         _require_node_packages()
@@ -283,7 +286,7 @@ class LocalCluster:
         with self.log_path(node_id).open("ab") as log:
             os.fchmod(log.fileno(), FILE_MODE)
             logged_from = os.fstat(log.fileno()).st_size
-            child = subprocess.Popen(
+            child = self._make(
                 [sys.executable, "-m", "node", "--config", str(self.config_path(node_id))],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,

@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from holdfast.cli.app import main
-from holdfast.cli.commands.cluster import create
+from holdfast.cli.local_cluster.lifecycle import create
 from holdfast.cli.local_cluster.processes import (
     ClusterPlan,
     LocalCluster,
