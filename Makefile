@@ -36,13 +36,14 @@ ARGS ?=
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test docs reference chaos lint bench bundle spark-bundle provision-test spark-client-test soak proto clean clean-venv
+.PHONY: help install run test docs reference chaos lint bench bundle spark-bundle provision-test spark-client-test soak proto clean clean-venv dist
 
 help:
 	@echo "make run     three nodes on loopback, then the main job; ONCE=1 stops afterwards (exit status 0 or 1)"
 	@echo "make test    ruff, mypy and every test (JOBS=$(JOBS) processes; ARGS='-k word' picks some); Ansible's needs root"
 	@echo "make docs    the documentation as a site that needs neither network nor server: open site/index.html"
 	@echo "make bench   Holdfast beside RabbitMQ, Artemis and Kafka, one table of ratios (into benchmarks/results/); then Spark's source and sink"
+	@echo "make dist    wheels, source archives and lists of components of what users install (into dist/)"
 	@echo "make bundle  everything a host needs, for an installation without a package index (into dist/)"
 	@echo "make spark-bundle    the same with PySpark, for hosts that run Spark jobs (about 500 MiB)"
 	@echo "make provision-test   Ansible builds, upgrades and tears down a real cluster on hosts of its own (needs root)"
@@ -112,6 +113,9 @@ $(KAFKA_INSTALLED): benchmarks/kafka/requirements.lock | $(INSTALLED)
 	@echo "installing Kafka's client for the benchmark"
 	@if $(PYTHON_BIN) -m pip --disable-pip-version-check install --quiet -r $<; then touch $@; \
 	    else echo "Kafka's client could not be installed: its rows are left out"; fi
+
+dist: $(INSTALLED)
+	@$(PYTHON_BIN) scripts/dist/make_dist.py dist
 
 bundle: $(INSTALLED)
 	@scripts/make-bundle.sh $(VENV) dist

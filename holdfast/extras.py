@@ -1,47 +1,74 @@
-"""Parts of Holdfast that need more packages than the client and the command line do.
+"""Parts of Holdfast that need more than the client and the command line do.
 
-The rule: who asks for such a part without its packages is told in one sentence which command brings them; nobody who
-does not ask for it needs them.
+The rule: a caller that asks for such a part without its packages is told in one sentence which command brings them;
+nothing else needs them.
 """
 
 from __future__ import annotations
 
 from importlib.util import find_spec
-from typing import Final
+from typing import Final, NamedTuple
+
+
+class Part(NamedTuple):
+    """One such part."""
+
+    needed: str  # in a sentence: "to run a node"
+    install: str
+    code: str  # a module of ours that is in another distribution than this one; empty: none
+    distribution: str  # the one that has it
+    modules: tuple[str, ...]  # of other projects
+
 
 EXTRAS: Final = {
-    "node": (
-        "cryptography",
-        "google.protobuf",
-        "grpc",
-        "jwt",
-        "kazoo",
-        "prometheus_client",
-        "pysyncobj",
-        "rocksdict",
+    "node": Part(
+        "to run a node",
+        "pip install holdfast-node",
+        "node.program",
+        "holdfast-node",
+        (
+            "cryptography",
+            "google.protobuf",
+            "grpc",
+            "jwt",
+            "kazoo",
+            "prometheus_client",
+            "pysyncobj",
+            "rocksdict",
+        ),
     ),
-    "zookeeper": ("kazoo",),
-    "chaos": ("pyarrow", "toxiproxy"),
-    "spark": ("matplotlib", "pandas", "pyarrow", "pyspark"),
+    "zookeeper": Part("to reach ZooKeeper", "pip install 'holdfast[zookeeper]'", "", "", ("kazoo",)),
+    "chaos": Part(
+        "to run chaos tests",
+        "run `make install` in a checkout of Holdfast",
+        "chaos.run",
+        "the code of chaos tests",
+        ("pyarrow", "toxiproxy"),
+    ),
+    "spark": Part(
+        "to run a job on Spark", "pip install 'holdfast[spark]'", "", "", ("matplotlib", "pandas", "pyarrow", "pyspark")
+    ),
+    "pipeline": Part(
+        "to run this job on Spark",
+        "pip install holdfast-pipeline",
+        "pipeline.session",
+        "holdfast-pipeline",
+        ("matplotlib", "pandas", "pyarrow", "pyspark"),
+    ),
 }
-"""Extra of the distribution (pyproject.toml) -> modules that its packages bring."""
-
-NEEDED_BY: Final = {
-    "node": "to run a node",
-    "zookeeper": "to reach ZooKeeper",
-    "spark": "to run a job on Spark",
-    "chaos": "to run chaos tests",
-}
+"""What each part needs, by the name of its extra or command."""
 
 
-def missing(extra: str) -> str | None:
-    """Say what is missing of an extra and how to install it; None if nothing is."""
-    lacking = [module for module in EXTRAS[extra] if not _is_there(module)]
+def missing(part: str) -> str | None:
+    """Say what is missing of a part and how to install it; None if nothing is."""
+    needs = EXTRAS[part]
+    if needs.code and not _is_there(needs.code):
+        lacking = [needs.distribution]
+    else:
+        lacking = [module for module in needs.modules if not _is_there(module)]
     if not lacking:
         return None
-    return (
-        f"{NEEDED_BY[extra]}, this installation of Holdfast lacks {', '.join(lacking)}: pip install 'holdfast[{extra}]'"
-    )
+    return f"{needs.needed}, this installation of Holdfast lacks {', '.join(lacking)}: {needs.install}"
 
 
 def _is_there(module: str) -> bool:

@@ -24,10 +24,9 @@ umask 022
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 trap 'exit 1' INT TERM
-mkdir -p "$work/source" "$work/bundle/wheels" "$out"
-git ls-files -z -- pyproject.toml README.md LICENSE cluster node holdfast pipeline pyspark_holdfast | xargs -0 cp --parents -t "$work/source"
-sed -i "s/^version = \"\(.*\)\"/version = \"\1$suffix\"/" "$work/source/pyproject.toml"
-version=$(sed -n 's/^version = "\(.*\)"/\1/p' "$work/source/pyproject.toml")
+mkdir -p "$work/bundle/wheels" "$out"
+"$venv/bin/python" scripts/dist/make_dist.py --wheels --suffix "$suffix" "$work/ours" >"$work/built"
+version=$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)$suffix
 
 set -- --constraint requirements.lock --requirement ansible/bundle.in
 grep '^supervisor==' ansible/bundle.in >"$work/bundle/SUPERVISOR"
@@ -36,8 +35,11 @@ if [ -n "$extras" ]; then
     # Names from the one, versions from the other.
     sed -n 's/^\([a-zA-Z0-9_.-]*\).*/\1/p' "ansible/$extras.in" | grep . |
         while read -r name; do grep "^$name==" "ansible/$extras.lock"; done >"$work/bundle/EXTRAS"
+    echo "holdfast-pipeline==$version" >>"$work/bundle/EXTRAS"
+else
+    rm "$work"/ours/holdfast_pipeline-*  # Spark's packages, which it needs, are half a gigabyte
 fi
-"$venv/bin/python" -m pip --disable-pip-version-check wheel --quiet --wheel-dir "$work/bundle/wheels" "$@" "$work/source[node]"
+"$venv/bin/python" -m pip --disable-pip-version-check wheel --quiet --wheel-dir "$work/bundle/wheels" "$@" "$work"/ours/*.whl
 printf '%s\n' "$version" >"$work/bundle/VERSION"
 "$venv/bin/python" -c 'import platform, sys; print("%d.%d" % sys.version_info[:2], platform.machine())' >"$work/bundle/PYTHON"
 (cd "$work/bundle/wheels" && sha256sum -- *.whl >../SHA256SUMS)

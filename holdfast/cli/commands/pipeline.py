@@ -15,7 +15,7 @@ from holdfast.cli.shared.spark import check_spark
 def pipeline() -> None:
     """Run jobs on Spark over logs, on this machine; under spark-submit on any cluster of Spark's.
 
-    They need `pip install 'holdfast[spark]'` and a Java of 17 or 21.
+    They need `pip install holdfast-pipeline` and a Java of 17 or 21.
     """
 
 
@@ -40,7 +40,7 @@ def capture(
     frame: CommandFrame, source: str, parquet: str, checkpoint: str, available_now: bool, max_events: int | None
 ) -> None:
     """Write a log into Parquet files, by date and hour, each event once."""
-    check_spark()
+    check_spark("pipeline")
     from pipeline.capture import Capture, run
     from pipeline.session import login_of, session
 
@@ -80,7 +80,7 @@ def bars(
     max_events: int | None,
 ) -> None:
     """Make one-minute bars (open, high, low, close, volume, VWAP) per symbol of a log of trades."""
-    check_spark()
+    check_spark("pipeline")
     from pipeline.bars import Bars, run
     from pipeline.session import login_of, session
 
@@ -111,7 +111,7 @@ def bars(
 @command_frame()
 def replay(frame: CommandFrame, parquet: str, target: str, writer: str | None, same_partitions: bool) -> None:
     """Write captured Parquet files into a log, in their order, all of them or none."""
-    check_spark()
+    check_spark("pipeline")
     from pipeline.replay import Replay, run
     from pipeline.session import login_of, session
 
@@ -140,7 +140,7 @@ def audit(
     """Find what is lost, twice, or out of order. Exit status 0 only if nothing is, and there was something to judge."""
     if captured is None and history is None:
         raise click.UsageError("give --captured, --history, or both")
-    check_spark()
+    check_spark("pipeline")
     from pipeline.audit import PASSED, VALUE, Audit, run
     from pipeline.session import session
 

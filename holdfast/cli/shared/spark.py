@@ -8,8 +8,9 @@ from holdfast import extras
 from holdfast.cli.shared.errors import CliError
 
 
-def check_spark() -> None:
-    lacking = extras.missing("spark")
+def check_spark(part: str = "spark") -> None:
+    """Raise CliError if something is missing. `part`: what is to run there, a key of `holdfast.extras.EXTRAS`."""
+    lacking = extras.missing(part)
     if lacking is not None:
         raise CliError(lacking)
     if shutil.which("java") is None:

@@ -65,8 +65,8 @@ def chaos() -> None:
 
 
 def _check() -> None:
-    for extra in ("node", "chaos"):
-        if (lacking := extras.missing(extra)) is not None:
+    for part in ("chaos", "node"):
+        if (lacking := extras.missing(part)) is not None:
             raise CliError(lacking)
 
 
@@ -377,6 +377,7 @@ def _judged_by_spark(directory: Path) -> ChaosRun:
 @command_frame(servers=False)
 def serve_command(frame: CommandFrame, host: str, port: int, below: Path) -> None:
     """Show past runs in the browser, until Ctrl-C."""
+    _check()
     from chaos.report import serve
 
     below.mkdir(parents=True, exist_ok=True)
