@@ -10,8 +10,8 @@ from importlib.util import find_spec
 from typing import Final, NamedTuple
 
 
-class Part(NamedTuple):
-    """One such part."""
+class OptionalPart(NamedTuple):
+    """A part that not every installation has."""
 
     needed: str  # in a sentence: "to run a node"
     install: str
@@ -21,7 +21,7 @@ class Part(NamedTuple):
 
 
 EXTRAS: Final = {
-    "node": Part(
+    "node": OptionalPart(
         "to run a node",
         "pip install holdfast-node",
         "node.program",
@@ -37,18 +37,18 @@ EXTRAS: Final = {
             "rocksdict",
         ),
     ),
-    "zookeeper": Part("to reach ZooKeeper", "pip install 'holdfast[zookeeper]'", "", "", ("kazoo",)),
-    "chaos": Part(
+    "zookeeper": OptionalPart("to reach ZooKeeper", "pip install 'holdfast[zookeeper]'", "", "", ("kazoo",)),
+    "chaos": OptionalPart(
         "to run chaos tests",
         "run `make install` in a checkout of Holdfast",
         "chaos.run",
         "the code of chaos tests",
         ("pyarrow", "toxiproxy"),
     ),
-    "spark": Part(
+    "spark": OptionalPart(
         "to run a job on Spark", "pip install 'holdfast[spark]'", "", "", ("matplotlib", "pandas", "pyarrow", "pyspark")
     ),
-    "pipeline": Part(
+    "pipeline": OptionalPart(
         "to run this job on Spark",
         "pip install holdfast-pipeline",
         "pipeline.session",

@@ -122,7 +122,7 @@ def _reached(name: str, needs: Mapping[str, list[str]]) -> set[str]:
 
 
 def _licences(name: str, version: str) -> list[dict[str, Any]]:
-    """What an installed package says of its licence; nothing if it is not installed here in that version."""
+    """Licences as an installed package names them; none if it is not installed here in that version."""
     try:
         said = metadata(name)
     except PackageNotFoundError:
