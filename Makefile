@@ -36,10 +36,11 @@ ARGS ?=
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test docs reference chaos lint bench bundle spark-bundle provision-test spark-client-test soak proto clean clean-venv dist
+.PHONY: help install run test docs reference chaos lint bench bundle spark-bundle provision-test spark-client-test soak proto clean clean-venv dist check
 
 help:
 	@echo "make run     three nodes on loopback, then the main job; ONCE=1 stops afterwards (exit status 0 or 1)"
+	@echo "make check   ruff, mypy and the unit tests that start no nodes: minutes, after each change (ARGS='-k word' picks some)"
 	@echo "make test    ruff, mypy and every test (JOBS=$(JOBS) processes; ARGS='-k word' picks some); Ansible's needs root"
 	@echo "make docs    the documentation as a site that needs neither network nor server: open site/index.html"
 	@echo "make bench   Holdfast beside RabbitMQ, Artemis and Kafka, one table of ratios (into benchmarks/results/); then Spark's source and sink"
@@ -68,6 +69,10 @@ run: $(INSTALLED)
 lint: $(INSTALLED)
 	$(PYTHON_BIN) -m ruff check .
 	$(PYTHON_BIN) -m mypy
+
+# What takes seconds and starts nothing: two processes keep two cores busy.
+check: lint
+	$(PYTHON_BIN) -m pytest -n 2 --dist worksteal -q -m "not cluster and not slow" tests/unit $(ARGS)
 
 # With a short life of a cluster that Ansible builds, where we are root and may make namespaces.
 test: lint $(ANSIBLE_VENV)/.installed $(SPARK_INSTALLED) $(DOCS_INSTALLED)

@@ -52,6 +52,7 @@ def test_a_directory_without_holdfast_is_refused(tmp_path: Path) -> None:
         environment_of(tmp_path)
 
 
+@pytest.mark.cluster
 def test_two_clusters_are_measured_in_turns() -> None:
     (line,) = compare(HERE, [Row("r", "few events", (FSYNC,), count=500)], [FSYNC], 2, 1.0, Console(quiet=True))
     assert len(line.pairs) == 2

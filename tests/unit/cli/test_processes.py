@@ -68,6 +68,7 @@ def test_a_stranger_with_the_same_number_is_left_alone(cluster: LocalCluster, sl
     assert sleeper.poll() is None
 
 
+@pytest.mark.cluster
 def test_the_node_of_the_original_is_left_alone_by_a_copy(tmp_path: Path) -> None:
     local = create(tmp_path / "original", 1, None, 0, "dev", "fsync")
     try:
@@ -85,6 +86,7 @@ def test_the_node_of_the_original_is_left_alone_by_a_copy(tmp_path: Path) -> Non
         assert local.stop() == {1: "stopped"}
 
 
+@pytest.mark.cluster
 def test_a_node_is_found_where_its_directory_was_moved(
     cluster: LocalCluster, sleeper: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:
@@ -107,6 +109,7 @@ def started_once(cluster: LocalCluster) -> LocalCluster:
 
 
 @pytest.mark.parametrize(("original", "tls"), [("stays", True), ("is gone", False), ("is another cluster now", False)])
+@pytest.mark.cluster
 def test_a_moved_or_copied_cluster_uses_its_own_files(original: str, tls: bool, tmp_path: Path) -> None:
     local = started_once(create(tmp_path / 'a "b', 1, None, 0, "dev", "fsync", tls=tls))
     if original == "stays":
@@ -200,6 +203,7 @@ def test_a_directory_without_a_cluster_says_what_to_do(tmp_path: Path) -> None:
     assert "cluster up" in caught.value.advice
 
 
+@pytest.mark.cluster
 def test_a_node_that_refuses_its_configuration_is_reported_with_its_words(cluster: LocalCluster) -> None:
     config = cluster.config_path(1)
     config.write_text(config.read_text() + "\n[surprise]\nkey = 1\n")
@@ -210,6 +214,7 @@ def test_a_node_that_refuses_its_configuration_is_reported_with_its_words(cluste
     assert cluster.process(1) is None
 
 
+@pytest.mark.cluster
 def test_of_a_failed_start_the_reason_comes_first_and_no_line_of_an_earlier_start(cluster: LocalCluster) -> None:
     cluster.log_path(1).write_text("2026-01-01 00:00:00,000 CRITICAL holdfast an old trouble\n")
     cluster.config_path(1).write_text(cluster.config_path(1).read_text() + "\n[surprise]\nkey = 1\n")
@@ -229,6 +234,7 @@ def processes_of(cluster: LocalCluster, node_id: int) -> list[int]:
     return [int(line.split()[0]) for line in every.splitlines() if config in line]
 
 
+@pytest.mark.cluster
 def test_a_node_that_cannot_be_recorded_is_ended(cluster: LocalCluster) -> None:
     (cluster.node_directory(1) / "node.pid.new").mkdir()  # nothing can be written there, as on a full disk
     with pytest.raises(CliError, match=r"node 1 was not started: .*node\.pid cannot be written") as caught:
@@ -238,6 +244,7 @@ def test_a_node_that_cannot_be_recorded_is_ended(cluster: LocalCluster) -> None:
     assert cluster.process(1) is None
 
 
+@pytest.mark.cluster
 def test_a_start_without_a_majority_says_what_it_waits_for_and_how_to_start_all(tmp_path: Path) -> None:
     local = create(tmp_path / "cluster", 3, None, 0, "dev", "fsync")
     try:
@@ -296,6 +303,7 @@ def test_a_cluster_without_a_name_is_refused_before_anything_is_written(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.cluster
 def test_the_status_of_a_cluster_tells_that_a_node_refuses_events_for_lack_of_disk(tmp_path: Path) -> None:
     local = create(tmp_path / "cluster", 1, None, 0, "dev", "fsync")
     text = local.config_path(1).read_text()
