@@ -61,19 +61,20 @@ def describe(
         locked: all packages with their versions.
         built_s: the time of the build, in seconds since 1970.
     """
-    needs = {one: sorted({_required(item) for item in items}) for one, items in ours.items()}
+    needs: dict[str, list[str]] = {}
     waiting = [name]
     while waiting:
-        for child in needs[waiting.pop()]:
-            if child not in needs:
-                if child not in locked:
-                    raise ValueError(f"{child} is needed, and in no lock file: write its version into requirements.lock")
-                needs[child] = sorted(other for other, package in locked.items() if child in package.needed_by)
-                waiting.append(child)
-            elif child in ours and child != name:
-                waiting.append(child)
-    reached = _reached(name, needs)
-    refs = {one: f"pkg:pypi/{one}@{version if one in ours else locked[one].version}" for one in reached}
+        one = waiting.pop()
+        if one in needs:
+            continue
+        if one in ours:
+            needs[one] = sorted({_required(item) for item in ours[one]})
+        elif one in locked:
+            needs[one] = sorted(other for other, package in locked.items() if one in package.needed_by)
+        else:
+            raise ValueError(f"{one} is needed, and in no lock file: write its version into requirements.lock")
+        waiting += needs[one]
+    refs = {one: f"pkg:pypi/{one}@{version if one in ours else locked[one].version}" for one in needs}
 
     def component(one: str) -> dict[str, Any]:
         own = one in ours
@@ -96,9 +97,9 @@ def describe(
             "timestamp": datetime.datetime.fromtimestamp(built_s, datetime.UTC).isoformat(),
             "component": component(name),
         },
-        "components": [component(one) for one in sorted(reached - {name})],
+        "components": [component(one) for one in sorted(needs.keys() - {name})],
         "dependencies": [
-            {"ref": refs[one], "dependsOn": [refs[child] for child in needs[one]]} for one in sorted(reached)
+            {"ref": refs[one], "dependsOn": [refs[child] for child in needs[one]]} for one in sorted(needs)
         ],
     }
     serial = uuid.uuid5(NAMESPACE, json.dumps(document, sort_keys=True))
@@ -111,16 +112,6 @@ def _required(requirement: str) -> str:
     return normal(match[0])
 
 
-def _reached(name: str, needs: Mapping[str, list[str]]) -> set[str]:
-    found, waiting = {name}, [name]
-    while waiting:
-        for child in needs[waiting.pop()]:
-            if child not in found:
-                found.add(child)
-                waiting.append(child)
-    return found
-
-
 def _licences(name: str, version: str) -> list[dict[str, Any]]:
     """Licences as an installed package names them; none if it is not installed here in that version."""
     try:
@@ -129,7 +120,7 @@ def _licences(name: str, version: str) -> list[dict[str, Any]]:
         return []
     if said["Version"] != version:
         return []
-    if expression := said.get("License-Expression"):
-        return [{"expression": expression}]
+    if "License-Expression" in said:
+        return [{"expression": said["License-Expression"]}]
     named = [line.rpartition(" :: ")[2] for line in said.get_all("Classifier", []) if line.startswith("License ::")]
     return [{"license": {"name": one}} for one in named]
