@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import re
 import tomllib
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -38,3 +40,46 @@ def test_the_lock_of_the_site_has_what_its_extra_asks_for() -> None:
 def test_the_locks_agree(first: str, second: str) -> None:
     one, other = locked(first), locked(second)
     assert {name: (one[name], other[name]) for name in one.keys() & other.keys() if one[name] != other[name]} == {}
+
+
+@pytest.fixture
+def sbom(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The script that lists components, which is no module of a package."""
+    monkeypatch.syspath_prepend(ROOT / "scripts" / "dist")
+    return importlib.import_module("sbom")
+
+
+LOCK = """\
+Under_Score==1.0
+    # via ours
+middle==2.0
+    # via
+    #   ours (pyproject.toml)
+    #   under-score
+leaf==3.0
+    # via middle
+other==4.0
+    # via somebody
+"""
+
+
+def test_the_list_of_components_has_what_is_needed_and_nothing_else(sbom: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "a.lock").write_text(LOCK)
+    locked = sbom.read_locks(tmp_path / "a.lock")
+    ours = {"ours": ["base==0.1", "under.score>=1"], "base": ["middle[fast]>=2"]}
+    told = sbom.describe("ours", "0.1", "Apache-2.0", ours, locked, 0)
+    assert [one["purl"] for one in told["components"]] == [
+        "pkg:pypi/base@0.1", "pkg:pypi/leaf@3.0", "pkg:pypi/middle@2.0", "pkg:pypi/under-score@1.0",
+    ]  # fmt: skip
+    edges = {one["ref"]: one["dependsOn"] for one in told["dependencies"]}
+    assert edges["pkg:pypi/ours@0.1"] == ["pkg:pypi/base@0.1", "pkg:pypi/under-score@1.0"]
+    assert edges["pkg:pypi/under-score@1.0"] == ["pkg:pypi/middle@2.0"]
+    assert edges["pkg:pypi/leaf@3.0"] == []
+    assert sbom.describe("ours", "0.1", "Apache-2.0", ours, locked, 0) == told, "the same contents, the same document"
+
+
+def test_a_component_that_is_not_locked_is_no_component(sbom: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "a.lock").write_text(LOCK)
+    locked = sbom.read_locks(tmp_path / "a.lock")
+    with pytest.raises(ValueError, match="lost is needed, and in no lock file"):
+        sbom.describe("ours", "0.1", "Apache-2.0", {"ours": ["lost"]}, locked, 0)
