@@ -22,7 +22,7 @@ from tests.integration.clusters.cluster import wait_until
 pytestmark = pytest.mark.cluster
 
 ROOT = Path(__file__).parents[3]
-PAGE = ROOT / "docs" / "testing.md"
+PAGE = ROOT / "docs" / "clients" / "testing.md"
 BOUND_S = 240.0
 
 
