@@ -11,19 +11,19 @@ from typing import Any
 
 from cluster.metadata import INTERNAL_PREFIX, MetadataView
 from cluster.rpc import PeerNetwork
-from node.admin import access, consumer_groups, entry_dump, idempotent_producers, transaction_groups
+from node.admin import consumer_groups, entry_dump, idempotent_producers, transaction_groups, users_and_grants
 from node.admin import transactions as transaction_admin
 from node.admin.administration import Administration
 from node.admin.errors import AdminRequestFailed
+from node.client_transactions.transaction import StagedPosition
+from node.client_transactions.transactional_ids import TransactionManager
 from node.config import HostAndPort, ListenerSection, parse_address
 from node.gateway import RemotePartition
-from node.listener.broker import AmqpAddress
-from node.listener.log_incarnation import not_meant, told_log
+from node.listener.broker_interface import AmqpAddress
+from node.listener.log_identity import not_meant, told_log
 from node.partition.api import LogView, PartitionHandle
 from node.replica_manager import ReplicaManager
 from node.routing_events import RoutingEvents
-from node.transactions.manager import TransactionManager
-from node.transactions.transaction import StagedPosition
 
 OF_PARTITIONS = (idempotent_producers, consumer_groups, entry_dump)
 """Operations that the leaders of partitions answer."""
@@ -41,7 +41,7 @@ class NodeBroker:
         administration: Administration,
         routing_events: RoutingEvents,
         transactions: TransactionManager,
-        access_administration: access.AccessAdministration,
+        access_administration: users_and_grants.AccessAdministration,
     ) -> None:
         self._access = access_administration
         self.transactions: TransactionManager | None = transactions
@@ -150,7 +150,7 @@ class NodeBroker:
             return await self._transaction_admin.run(operation, args)
         if operation in transaction_groups.OPERATIONS:
             return await self._group_admin.run(operation, args)
-        if operation in access.OPERATIONS:
+        if operation in users_and_grants.OPERATIONS:
             return await self._access.run(operation, args)
         return await self._administration.run(operation, args)
 

@@ -23,7 +23,7 @@ the majority is followed. A node that has heard fewer than a majority takes the 
 seven nodes is led with one other in hearing. It is not called off for that.
 
 Rejected: a bound in the state machine on how far the time of an event may lead the log's. A log that rested for a month
-looks just like a clock that leapt by one; there the bound is on what is forgotten (`node/partition/machine.py`).
+looks just like a clock that leapt by one; there the bound is on what is forgotten (`node/partition/state_machine.py`).
 Rejected: correcting by the offset always. Readings differ by milliseconds, and timestamps would wander with the nodes
 that are up.
 """

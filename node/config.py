@@ -16,8 +16,8 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from node.security.gate import is_loopback
-from node.startup.wrong_values import described
+from node.security.authentication import is_loopback
+from node.startup.config_errors import described
 
 MAX_NODES = 7
 """Every node votes in the metadata group; a majority of more than seven costs more than it protects."""
@@ -25,7 +25,7 @@ MAX_NODES = 7
 MAX_LISTENERS = 16
 MAX_LISTENER_NAME_CHARACTERS = 200
 MAX_ADDRESS_CHARACTERS = 300
-"""Bounds of the metadata (`cluster/metadata/ranges.py`): a node with more would never be registered."""
+"""Bounds of the metadata (`cluster/metadata/command_validation.py`): a node with more would never be registered."""
 
 DEFAULT_MAX_MESSAGE_SIZE = 4 * 1024 * 1024
 """Default limit of a message in bytes. One message is one Raft entry at most, and an entry must pass between nodes in

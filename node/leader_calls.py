@@ -1,6 +1,6 @@
 """Questions to the leader of a Raft group, of a partition or a coordinator, on this node or another.
 
-The rule: a question is asked of one node at a time, and only questions that may be repeated are (`node/peer_types.py`
+The rule: a question is asked of one node at a time, and only questions that may be repeated are (`node/peer_codec.py`
 has no other). A group that the cluster has deleted answers `deleted`, and no call waits for it.
 """
 

@@ -19,17 +19,17 @@ from cluster.raft import MultiRaft, RaftGroup, erase_group, forget_group, stored
 from cluster.rpc import PeerNetwork, ReplicaState
 from holdfast.records.codec import Codec
 from node.admin.errors import CannotRepair
-from node.coordinator.commands import NodeStart
-from node.coordinator.queries import AskOutcome, TransactionOutcome
-from node.coordinator.replica import KEPT_ENTRIES, CoordinatorReplica
 from node.leader_calls import LeaderCalls
 from node.partition.api import Failed
-from node.partition.consumer_groups.queries import Assign, Assigned
+from node.partition.consumer_groups.group_queries import Assign, Assigned
 from node.partition.offset_index import erase
-from node.partition.replica import PartitionReplica
+from node.partition.partition_replica import PartitionReplica
 from node.raft_loop import TurnInput
 from node.routing_events import RoutingEvents
 from node.storage import Store
+from node.transaction_coordinator.coordinator_commands import NodeStart
+from node.transaction_coordinator.coordinator_queries import AskOutcome, TransactionOutcome
+from node.transaction_coordinator.coordinator_replica import KEPT_ENTRIES, CoordinatorReplica
 
 log = logging.getLogger("holdfast.replicas")
 
@@ -360,7 +360,7 @@ class ReplicaManager:
 
 class NodeSightings:
     """Contact with other nodes, by the streams to them and by the metadata; implements
-    `node.coordinator.gone_nodes.Sightings`."""
+    `node.transaction_coordinator.dead_nodes.Sightings`."""
 
     def __init__(self, node_id: int, view: MetadataView) -> None:
         self.node_id = node_id

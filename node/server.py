@@ -1,10 +1,10 @@
 """One node, composed: the only place that knows all the parts.
 
 Start: store, groups, network, turns, listeners, registration. Faults of the data that can be found are found before the
-network: until then no other node has heard of this start, and it does not count (`cluster/boot_counters.py`). Stop: the
-same backwards, so that clients are told before groups close and nothing is acknowledged by a node that has begun to go.
-The rule: after an error in a turn the node stops without another write; its memory may be ahead of its disk, and the
-other nodes go on without it.
+network: until then no other node has heard of this start, and it does not count (`cluster/stale_copy_detection.py`).
+Stop: the same backwards, so that clients are told before groups close and nothing is acknowledged by a node that has
+begun to go. The rule: after an error in a turn the node stops without another write; its memory may be ahead of its
+disk, and the other nodes go on without it.
 """
 
 from __future__ import annotations
@@ -20,39 +20,39 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from cluster.boot_counters import STARTS_REMEMBERED, DirectoryStart
 from cluster.discovery import Member
 from cluster.metadata import KEPT_ENTRIES, CommandProposer, MetadataMachine, MetadataView, register_node
 from cluster.raft import METADATA_GROUP, FetchRequest, MultiRaft, RaftGroup, RaftOptions
 from cluster.rpc import AddressInUse, PeerNetwork, Who
+from cluster.stale_copy_detection import STARTS_REMEMBERED, DirectoryStart
 from cluster.versions import OURS
-from node import peer_types
-from node.admin.access import AccessAdministration
+from node import peer_codec
 from node.admin.administration import Administration
+from node.admin.users_and_grants import AccessAdministration
 from node.broker import NodeBroker
+from node.client_transactions.coordinator_lookup import Coordinators
+from node.client_transactions.transactional_ids import TransactionManager
 from node.cluster_clock import ClusterClock
 from node.config import Config, ListenerSection, parse_address
-from node.coordinator.commands import NodeStart
 from node.listener import Listener, ListenerConfig
-from node.listener.limits.accounts import Accounts
-from node.listener.limits.garbage import Garbage
-from node.listener.limits.turns import Turns
+from node.listener.limits.fair_scheduling import Turns
+from node.listener.limits.garbage_collection import GarbageCollection
+from node.listener.limits.memory_budgets import Accounts
 from node.monitoring import Drain, Health, LoopWatch, Metrics, MonitoringServer, NodeParts, StartupState
 from node.partition.consumer_groups.assignor import Assignor
 from node.raft_loop import RaftLoop
 from node.replica_manager import ReplicaManager
 from node.routing_events import RoutingEvents
 from node.startup.bootstrap import Bootstrap
-from node.startup.clock_memory import ClockMemory
-from node.startup.clock_watch import watch_clock
+from node.startup.clock_check import watch_clock
 from node.startup.discovery import NodeDiscovery
 from node.startup.first_user import have_first_user
-from node.startup.gates import Gates, peer_tls_of, tls_of
+from node.startup.listener_security import Gates, peer_tls_of, tls_of
+from node.startup.persisted_clock import ClockMemory
 from node.startup.registration import await_vote, register
-from node.startup.start_memory import StoredStarts
+from node.startup.stored_boot_counters import StoredStarts
 from node.storage import DiskOptions, NodeIdentity, OlderCopy, StorageError, Store
-from node.transactions.coordinators import Coordinators
-from node.transactions.manager import TransactionManager
+from node.transaction_coordinator.coordinator_commands import NodeStart
 
 log = logging.getLogger("holdfast.node")
 
@@ -188,7 +188,7 @@ class Node:
     def _compose(self) -> None:
         """Compose the parts from the disk upwards: later ones are given the earlier ones, or are attached to them."""
         self._routing_events = RoutingEvents()
-        self._accounts, self._turns, self._watch, self._garbage = Accounts(), Turns(), LoopWatch(), Garbage()
+        self._accounts, self._turns, self._watch, self._garbage = Accounts(), Turns(), LoopWatch(), GarbageCollection()
         clock = _Monotonic()
         self._compose_raft(clock)
         self._compose_network()
@@ -275,7 +275,7 @@ class Node:
             on_messages=self._multiraft.deliver,
             on_up=self._peer_up,
             on_down=self._peer_down,
-            types=peer_types,
+            types=peer_codec,
             partitions=self._replicas,
             admin=_AdminForPeers(self._proposer, self._replicas),
             on_leader=lambda group: self._routing_events.ring(),

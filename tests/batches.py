@@ -11,7 +11,7 @@ from holdfast.records.codec import Codec, compress
 from holdfast.records.digests import digests_of
 from holdfast.records.lengths import table_of
 from holdfast.records.record_batch import NO_PRODUCER, Numbering, OpenBatch, RecordBatch, seal
-from node.partition.entry import batches_in, join
+from node.partition.raft_entry import batches_in, join
 
 
 def batch_of(

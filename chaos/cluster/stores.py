@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cluster.raft import entries_stored_under
-from node.partition.entry import batch_at
 from node.partition.offset_index import OffsetIndex
+from node.partition.raft_entry import batch_at
 from node.storage import NodeIdentity, StorageError, Store
 
 EVERYTHING = 1 << 40

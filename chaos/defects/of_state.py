@@ -12,7 +12,7 @@ from holdfast.records.record_batch import RecordBatch
 from node.partition.consumer_groups.group_state import Commit, GroupTable, Owned
 from node.partition.idempotence.producer_init import Watches
 from node.partition.idempotence.producer_state import ALL_NEW, Known, ProducerRefusal, ProducerTable
-from node.partition.replica import PartitionReplica
+from node.partition.partition_replica import PartitionReplica
 from node.partition.transactions.control_record import ControlType
 from node.partition.transactions.transaction_state import TransactionTable
 

@@ -13,10 +13,10 @@ from cluster.raft.pysyncobj.core import MatchIndex
 from holdfast.records.record_batch import Numbering, OpenBatch, RecordBatch
 from node.listener.incoming.incoming_link import IncomingLink
 from node.partition import appender
+from node.partition.partition_replica import PartitionReplica
 from node.partition.reader import LocalReader
-from node.partition.replica import PartitionReplica
-from node.storage import SyncFailed, syncing, watermark
-from node.storage.wal.direct_writer import DirectWriter
+from node.storage import SyncFailed, durable_length, fsync
+from node.storage.wal.direct_io import DirectWriter
 
 RARE = 29
 """One call in so many is faulty: often enough for a run of seconds, rarely enough for the run to go on."""
@@ -35,19 +35,19 @@ def failed_syncs_are_swallowed() -> None:
     """Ignore failed syncs: the node goes on and acknowledges events that the disk has lost.
 
     It does not write its watermark of synced bytes either, which would reveal the loss at the next start."""
-    sync = syncing.sync_data
+    sync = fsync.sync_data
 
     def hushed(file: int, path: Path) -> None:
         with contextlib.suppress(SyncFailed):
             sync(file, path)
 
     _everywhere(hushed)
-    watermark.Watermark.write = lambda self, wal: None  # type: ignore[method-assign]
+    durable_length.DurableLength.write = lambda self, wal: None  # type: ignore[method-assign]
 
 
 def _everywhere(function: Any) -> None:
-    syncing.System.sync_data = staticmethod(function)
-    watermark.sync_data = function
+    fsync.System.sync_data = staticmethod(function)
+    durable_length.sync_data = function
     drain = DirectWriter.drain
 
     def asking_for_a_sync(self: DirectWriter, durable_to: int | None = None) -> bool:

@@ -4,8 +4,7 @@ The public names are below. `MetadataMachine` is the state machine of group 0, `
 `CommandProposer` gets commands into it from any node.
 """
 
-from cluster.metadata.access import OPERATIONS_ON, grant_fault
-from cluster.metadata.commands import (
+from cluster.metadata.metadata_commands import (
     InvalidRequest,
     activate_version,
     alter_log,
@@ -19,8 +18,8 @@ from cluster.metadata.commands import (
     register_node,
     remove_user,
 )
-from cluster.metadata.machine import KEPT_ENTRIES, MetadataMachine, encode_command
 from cluster.metadata.proposer import CommandProposer, NotConfirmed
+from cluster.metadata.state_machine import KEPT_ENTRIES, MetadataMachine, encode_command
 from cluster.metadata.types import (
     ADMIN_ROLE,
     COORDINATORS,
@@ -36,6 +35,7 @@ from cluster.metadata.types import (
     ScramKeys,
     UserRecord,
 )
+from cluster.metadata.users_and_grants import OPERATIONS_ON, grant_fault
 from cluster.metadata.view import MetadataView, describe
 
 __all__ = [

@@ -9,10 +9,8 @@ from typing import cast
 
 from google.protobuf.message import DecodeError
 
-from cluster.boot_counters import KnownStart
 from cluster.metadata import metadata_pb2 as pb
-from cluster.metadata.access import AccessState, grant_from_pb, grant_to_pb, user_from_pb, user_to_pb
-from cluster.metadata.ranges import METADATA, compression_fault
+from cluster.metadata.command_validation import METADATA, compression_fault
 from cluster.metadata.state import MetadataState
 from cluster.metadata.types import (
     UNCOMPRESSED,
@@ -25,6 +23,8 @@ from cluster.metadata.types import (
     PartitionRecord,
     Refusal,
 )
+from cluster.metadata.users_and_grants import AccessState, grant_from_pb, grant_to_pb, user_from_pb, user_to_pb
+from cluster.stale_copy_detection import KnownStart
 from cluster.versions import VersionRange
 
 CHECKPOINT_VERSION = 6

@@ -19,7 +19,7 @@ from google.protobuf.message import DecodeError
 
 from cluster.metadata import metadata_pb2 as pb
 from cluster.metadata.codec import decode_result, encode_result
-from cluster.metadata.ranges import command_fault
+from cluster.metadata.command_validation import command_fault
 from cluster.metadata.types import CommandResult, Ok, Refusal
 from cluster.raft import ENTRY_REGULAR, Committed, Discarded, NodeId, NotLeader, Outcome, Overloaded
 

@@ -14,10 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from cluster.boot_counters import NEVER_STARTED, DirectoryStart, copy_fault
-from cluster.metadata import access
 from cluster.metadata import metadata_pb2 as pb
-from cluster.metadata.access import AccessState
+from cluster.metadata import users_and_grants as access
 from cluster.metadata.placement import place
 from cluster.metadata.types import (
     COMPRESSIONS,
@@ -32,6 +30,8 @@ from cluster.metadata.types import (
     PartitionRecord,
     Refusal,
 )
+from cluster.metadata.users_and_grants import AccessState
+from cluster.stale_copy_detection import NEVER_STARTED, DirectoryStart, copy_fault
 from cluster.versions import INSTALL, UNSET, VersionRange
 
 MAX_NODES = 7

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from cluster.boot_counters import NEVER_STARTED, KnownStart
+from cluster.stale_copy_detection import NEVER_STARTED, KnownStart
 from cluster.versions import VersionRange
 
 COORDINATORS = "$transactions"

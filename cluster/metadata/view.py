@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from cluster.boot_counters import NEVER_STARTED, KnownStart
-from cluster.metadata.machine import MetadataMachine
+from cluster.metadata.state_machine import MetadataMachine
 from cluster.metadata.types import INTERNAL_PREFIX, GrantRecord, LogRecord, NodeRecord, PartitionRecord, UserRecord
+from cluster.stale_copy_detection import NEVER_STARTED, KnownStart
 
 
 class MetadataView:

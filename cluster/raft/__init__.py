@@ -14,12 +14,10 @@ from cluster.raft.interfaces import (
     NodeId,
     StateMachine,
 )
-from cluster.raft.log.keys import entries_stored_under, erase_group, forget_group, stored_groups
+from cluster.raft.log.key_layout import entries_stored_under, erase_group, forget_group, stored_groups
 from cluster.raft.multiraft import MultiRaft, Turn
 from cluster.raft.options import MAX_ENTRY_BYTES, Durability, RaftOptions
-from cluster.raft.raft_pb2 import FetchReply, FetchRequest, RaftMessage
-from cluster.raft.replication.messages import OutgoingMessage
-from cluster.raft.results import (
+from cluster.raft.proposal_outcomes import (
     ApplyFailed,
     Committed,
     Discarded,
@@ -32,6 +30,8 @@ from cluster.raft.results import (
     Unknown,
     UnknownEntry,
 )
+from cluster.raft.raft_pb2 import FetchReply, FetchRequest, RaftMessage
+from cluster.raft.replication.message_encoding import OutgoingMessage
 
 __all__ = [
     "ENTRY_REGULAR",

@@ -17,9 +17,9 @@ from cluster.raft.interfaces import DiskBatch, StateMachine
 from cluster.raft.log.compaction import Compaction
 from cluster.raft.log.log_store import LogStore
 from cluster.raft.options import RaftOptions
+from cluster.raft.proposal_outcomes import ApplyFailed, NodeUnfit, UnknownEntry
 from cluster.raft.proposals import Proposals
 from cluster.raft.pysyncobj.core import Core
-from cluster.raft.results import ApplyFailed, NodeUnfit, UnknownEntry
 
 log = logging.getLogger(__name__)
 

@@ -25,22 +25,22 @@ from typing import Any, Protocol
 from cluster.raft.apply import Applier
 from cluster.raft.elections.election import Election
 from cluster.raft.elections.leadership_transfer import LeadershipTransfer
+from cluster.raft.heartbeats.node_heartbeats import NodeHeartbeats
+from cluster.raft.heartbeats.quiescence import QuietLinks
 from cluster.raft.interfaces import Disk, DiskBatch, GroupId, NodeId, StateMachine
 from cluster.raft.log.compaction import Compaction
 from cluster.raft.log.log_store import LogStore
 from cluster.raft.options import MAX_ENTRY_BYTES, RaftOptions
+from cluster.raft.proposal_outcomes import NotLeader, Outcome, Overloaded
 from cluster.raft.proposals import Proposals
 from cluster.raft.pysyncobj.core import Core, RaftMember
 from cluster.raft.pysyncobj.private_names import FOLLOWER, LEADER
-from cluster.raft.quiescence.node_heartbeats import NodeHeartbeats
-from cluster.raft.quiescence.quiet_links import QuietLinks
 from cluster.raft.raft_pb2 import FetchReply, FetchRequest
 from cluster.raft.read_index import ReadDone, ReadIndex
 from cluster.raft.replication.append_sender import AppendSender
-from cluster.raft.replication.messages import IncomingMessage, OutgoingMessage, Stamp
-from cluster.raft.replication.peer_room import PeerRoom
+from cluster.raft.replication.inflight_limit import InflightLimit
+from cluster.raft.replication.message_encoding import IncomingMessage, OutgoingMessage, Stamp
 from cluster.raft.replication.step import Stepper
-from cluster.raft.results import NotLeader, Outcome, Overloaded
 from cluster.raft.snapshot.catch_up import CatchUp
 from cluster.raft.snapshot.receiver import FetchBudget
 from cluster.raft.status import describe
@@ -54,7 +54,7 @@ class GroupHost(Protocol):
     """The part of MultiRaft that a group needs."""
 
     now: float
-    room: PeerRoom
+    room: InflightLimit
     is_let_in: bool
 
     def batch_of(self, group_id: GroupId) -> DiskBatch: ...

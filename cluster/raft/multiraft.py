@@ -35,17 +35,17 @@ from math import inf
 from types import MappingProxyType
 
 from cluster.raft.group import RaftGroup
+from cluster.raft.heartbeats.node_heartbeats import NODE_MESSAGES, NodeHeartbeats
 from cluster.raft.interfaces import Clock, Disk, DiskBatch, GroupId, NodeId, StateMachine
 from cluster.raft.log.entry_cache import EntryCache
 from cluster.raft.log.group_batch import GroupBatch
 from cluster.raft.log.log_store import LogStore, NothingStored
 from cluster.raft.options import RaftOptions
+from cluster.raft.proposal_outcomes import InvariantBroken, NodeUnfit, RaftError
 from cluster.raft.pysyncobj.private_names import set_clock
-from cluster.raft.quiescence.node_heartbeats import NODE_MESSAGES, NodeHeartbeats
 from cluster.raft.raft_pb2 import FetchReply, FetchRequest, RaftMessage
-from cluster.raft.replication.messages import IncomingMessage, OutgoingMessage
-from cluster.raft.replication.peer_room import PeerRoom
-from cluster.raft.results import InvariantBroken, NodeUnfit, RaftError
+from cluster.raft.replication.inflight_limit import InflightLimit
+from cluster.raft.replication.message_encoding import IncomingMessage, OutgoingMessage
 from cluster.raft.snapshot.receiver import FetchBudget
 from cluster.raft.snapshot.sender import SnapshotSender
 
@@ -93,7 +93,7 @@ class MultiRaft:
         self.node_id = node_id
         self.options = options or RaftOptions()
         self.now = clock.monotonic()
-        self.room = PeerRoom()
+        self.room = InflightLimit()
         self.on_wake: Callable[[], None] | None = None
         self.on_fetch: Callable[[NodeId, FetchRequest], None] | None = None
         """Carries a request to another node's `serve_fetch`, and its answer to `deliver_fetched` here. It may take its

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
 
-from cluster.raft.results import (
+from cluster.raft.proposal_outcomes import (
     Committed,
     Discarded,
     Outcome,

@@ -3,6 +3,7 @@
 The public names are below; start with `PeerNetwork`.
 """
 
+from cluster.rpc.admission_report import Callers, refused_by_any
 from cluster.rpc.api import (
     AddressInUse,
     AdminHost,
@@ -15,12 +16,11 @@ from cluster.rpc.api import (
     RemoteReader,
     Unavailable,
 )
-from cluster.rpc.callers import Callers, refused_by_any
 from cluster.rpc.handshake import Who
+from cluster.rpc.peer_boot_counters import PeerBootCounters
 from cluster.rpc.peer_tls import CertificateFault, PeerTls
+from cluster.rpc.raft_transport.peer_network import PeerNetwork
 from cluster.rpc.rpc_pb2 import Hello, ReplicaState
-from cluster.rpc.start_memory import StartMemory
-from cluster.rpc.streams.network import PeerNetwork
 
 __all__ = [
     "AddressInUse",
@@ -33,12 +33,12 @@ __all__ = [
     "Partition",
     "PartitionHost",
     "PartitionTypes",
+    "PeerBootCounters",
     "PeerClient",
     "PeerNetwork",
     "PeerTls",
     "RemoteReader",
     "ReplicaState",
-    "StartMemory",
     "Unavailable",
     "Who",
     "refused_by_any",

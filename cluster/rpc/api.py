@@ -23,7 +23,7 @@ from collections.abc import Set as AbstractSet
 from typing import Any, Protocol
 
 from cluster.raft import FetchReply, FetchRequest, NotLeader
-from cluster.rpc.callers import Callers
+from cluster.rpc.admission_report import Callers
 from cluster.rpc.rpc_pb2 import ReplicaState
 
 # ------------------------------------------------------------------ what the node provides

@@ -2,13 +2,13 @@
 
 The rule: nothing of a foreign cluster, a misdirected connection, another protocol version, another list of members, or
 a node whose data are not those it was registered with is ever handled; the refusal says whose fault it is, what to
-change, and where: in this node's log, and to callers with a node's certificate (`refusals`). It is a check of
+change, and where: in this node's log, and to callers with a node's certificate (`refusal_log`). It is a check of
 configurations and directories, not of credentials.
 
 A data directory has an *incarnation*, drawn when it was made. What a node with an empty directory under an old id says
 would be taken for the word of one that remembers; so peers compare the incarnation with the one the cluster knows, and
 each side says which one it expects of the other. A copy of a directory has the incarnation of the original; it is known
-by the count and marks of its starts (`cluster/boot_counters.py`), and refused in the same way.
+by the count and marks of its starts (`cluster/stale_copy_detection.py`), and refused in the same way.
 
 The cluster can take a new incarnation for an old one only by a decision of its majority. Of *two* nodes that majority
 is the very pair: so while an operator has the remaining node let the other one in, that node goes by the operator's
@@ -24,13 +24,13 @@ from typing import Any, cast
 
 from google.protobuf.message import DecodeError
 
-from cluster.boot_counters import DirectoryStart, KnownStart
+from cluster.rpc.call_validation import parsed
+from cluster.rpc.peer_boot_counters import PeerBootCounters, ProcessMemory, Starts, nothing_registered, start_of
 from cluster.rpc.peer_tls import NOT_A_NODE, PeerTls
-from cluster.rpc.refusals import Refusals
+from cluster.rpc.refusal_log import Refusals
 from cluster.rpc.rpc_pb2 import Hello
 from cluster.rpc.shared_port import caller_at
-from cluster.rpc.start_memory import ProcessMemory, StartMemory, Starts, nothing_registered, start_of
-from cluster.rpc.wire_ranges import parsed
+from cluster.stale_copy_detection import DirectoryStart, KnownStart
 from cluster.versions import OURS, UNSET, VersionRange, mismatch
 
 METADATA_KEY = "holdfast-hello-bin"
@@ -82,7 +82,7 @@ class Who:
     start: DirectoryStart = field(default_factory=DirectoryStart)
     """Start of the directory by this process. Set before anything is said."""
     registered_start: Callable[[int], KnownStart] = nothing_registered
-    memory: StartMemory = field(default_factory=ProcessMemory)
+    memory: PeerBootCounters = field(default_factory=ProcessMemory)
     strangers: dict[int, int] = field(default_factory=dict)
     """Incarnation that was refused last and is not let in yet, by node: see `stranger`."""
     admitted: dict[int, int] = field(default_factory=dict)

@@ -31,7 +31,7 @@ HEARD_PERIOD_S = 0.1
 
 NO_ANSWER_S = 1.2
 """A stream whose listener said nothing for so long leads nowhere. A node that nobody hears knows it by nothing else
-(`streams/contact.py`), and its clients wait as long."""
+(`raft_transport/minority_detection.py`), and its clients wait as long."""
 
 MAX_CONNECTIONS = 5_000
 """Limit for the whole port, of nodes and of strangers: each may hold some hundred KiB."""
@@ -40,7 +40,7 @@ FRAME_TARGET_BYTES = 4 * MIB
 """A frame is cut here (it holds at least one message). Larger ones gain nothing and keep heartbeats waiting."""
 
 BACKLOG_BYTES = 64 * MIB
-"""Per peer, waiting for the frame before to leave. Raft stops far below it (`raft/replication/peer_room.py`), so a
+"""Per peer, waiting for the frame before to leave. Raft stops far below it (`raft/replication/inflight_limit.py`), so a
 peer that lets so much wait is as good as down: the stream is dropped, and Raft sends again what is needed."""
 
 HEARTBEAT_S = 0.25

@@ -5,7 +5,7 @@ refusal what to say next.
 Rules never broken: with certificates configured both sides show one of the cluster's authority, or the connection never
 comes to a call. A certificate is a node's by a name that no client's has (`holdfast://CLUSTER/node/ID`), and it is that
 node's only: it must agree with what the caller says of itself, and with the node that was dialled. A caller that does
-not agree is told one sentence, the same for everybody, with a reference to this node's log (`refusals`). New
+not agree is told one sentence, the same for everybody, with a reference to this node's log (`refusal_log`). New
 connections get what lies in the files.
 A configuration is given to gRPC only when the files have changed: it puts a new one in the place of one that a thread
 beside it may be about to use for another connection, and then crashes the process (1.85: 8 clients that connect in a

@@ -1,13 +1,12 @@
 """The port for other nodes, on which streams and gRPC calls come in.
 
-The problem: streams are no gRPC calls (`streams/connection.py` says why), and a second port for them would be one more
-address of each node to configure, to open in firewalls, and to forget in a cut. gRPC takes no connection that somebody
-else has accepted.
-The rules: a connection that begins with `GREETING` gets it back, and then it is a stream, under TLS where nodes have
-certificates, and before anything else is said. All other connections are handed on, byte by byte, to gRPC, which
-listens for this process alone and does its own TLS. Their number is bounded; one that says nothing is closed. So are
-the TLS handshakes of streams, which take the event loop a millisecond each: one that fails keeps its place for a while.
-Rejected: to look into the ClientHello for an ALPN name. It would have to be parsed before TLS does.
+The problem: streams are no gRPC calls (`raft_transport/connection.py` says why), and a second port for them would be
+one more address of each node to configure, to open in firewalls, and to forget in a cut. gRPC takes no connection that
+somebody else has accepted. The rules: a connection that begins with `GREETING` gets it back, and then it is a stream,
+under TLS where nodes have certificates, and before anything else is said. All other connections are handed on, byte by
+byte, to gRPC, which listens for this process alone and does its own TLS. Their number is bounded; one that says nothing
+is closed. So are the TLS handshakes of streams, which take the event loop a millisecond each: one that fails keeps its
+place for a while. Rejected: to look into the ClientHello for an ALPN name. It would have to be parsed before TLS does.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ from typing import Any
 
 from cluster.rpc import options
 from cluster.rpc.peer_tls import PeerTls
-from cluster.rpc.streams.connection import MessageConnection
-from cluster.rpc.streams.errors import StreamLost
+from cluster.rpc.raft_transport.connection import MessageConnection
+from cluster.rpc.raft_transport.errors import StreamLost
 
 log = logging.getLogger("holdfast.rpc")
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from holdfast.amqp.encoding.codec import Described, ulong
 from holdfast.amqp.errors import MalformedMessage, UsageError
-from holdfast.amqp.links.raw_states import MAX_TXN_ID_BYTES, txn_id_in
+from holdfast.amqp.links.raw_delivery_states import MAX_TXN_ID_BYTES, txn_id_in
 from holdfast.amqp.messages.message import Message, Value, decode_message, encode_message
 
 LOCAL_TRANSACTIONS = "amqp:local-transactions"

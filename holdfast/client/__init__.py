@@ -64,10 +64,10 @@ from holdfast.client.transact.control_link import LastTransaction
 from holdfast.client.transact.group_member import GroupMember
 from holdfast.client.transact.transaction import Transaction
 from holdfast.client.transaction_group import TransactionGroup
-from holdfast.client.transport.bootstrap import ZooKeeperLogin, find_servers
 from holdfast.client.transport.log_info import PartitionInfo
 from holdfast.client.transport.network import NetworkOptions
-from holdfast.client.transport.security import Security
+from holdfast.client.transport.security.credentials import Security
+from holdfast.client.transport.zookeeper.bootstrap import ZooKeeperLogin, find_servers
 
 __all__ = [
     "AdminClient",

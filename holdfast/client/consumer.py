@@ -21,9 +21,9 @@ from typing import Any
 from holdfast import protocol
 from holdfast.client.callbacks import report
 from holdfast.client.consume.group_members import OF_REVOKED, Callback, GroupMembers, container_id
-from holdfast.client.consume.handed_out import HandedOut
-from holdfast.client.consume.lent_events import LentEvents
 from holdfast.client.consume.partition_receiver import PartitionReceiver
+from holdfast.client.consume.prefetched_events import LentEvents
+from holdfast.client.consume.uncommitted_events import HandedOut
 from holdfast.client.consume.zookeeper.owned_partitions import OwnedPartitions
 from holdfast.client.consume.zookeeper.ownership import ZooKeeperOwnership
 from holdfast.client.errors import (
@@ -38,7 +38,7 @@ from holdfast.client.options import ConsumerOptions, Isolation, check_count, che
 from holdfast.client.start_position import Start, check_start
 from holdfast.client.transport.log_info import read_complete_info, read_info
 from holdfast.client.transport.network import Network
-from holdfast.client.waits.release import Release
+from holdfast.client.waits.close_once import CloseOnce
 
 
 class ConsumerClient:
@@ -102,7 +102,7 @@ class ConsumerClient:
         self._closed = False
         self._closing: asyncio.Task[Any] | None = None  # the task that has begun with it
         self._all_closed = asyncio.Event()
-        self._release = Release(self._let_go, f"close the consumer of {log}")
+        self._release = CloseOnce(self._let_go, f"close the consumer of {log}")
         self.in_hands: PartitionReceiver | None = None  # whose events the program works on
         self._members: GroupMembers | None = None
         if group is not None and ownership is not None:

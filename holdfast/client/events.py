@@ -27,8 +27,8 @@ from holdfast.amqp.messages.message import (
     decode_message,
     encode_message,
 )
+from holdfast.amqp.messages.message_validation import check_message, ends_in_data
 from holdfast.amqp.messages.sections import delivery_annotations_at
-from holdfast.amqp.messages.well_formed import check_message, ends_in_data
 from holdfast.client.errors import ConfigurationError, DamagedEventError, ProtocolError
 
 # Keys whose encoded annotation is remembered: a hit saves 1 us; 64 Ki entries are about 10 MiB.

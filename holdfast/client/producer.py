@@ -10,7 +10,7 @@ Rules never broken:
    is at least once: copies after a failover are counted.
 Rejected: a thread of its own with a lock per event.
 
-Events with a key go to the partition that the node itself would choose (`holdfast.amqp.partition_key`), over a link
+Events with a key go to the partition that the node itself would choose (`holdfast.amqp.key_partitioner`), over a link
 of that partition to its leader.
 """
 
@@ -30,13 +30,13 @@ from holdfast.client.events import Event
 from holdfast.client.options import ProducerOptions, check_log, options_of
 from holdfast.client.produce.delivery import Delivery, DeliveryResult
 from holdfast.client.produce.event_batch import EventBatch, publication_of
+from holdfast.client.produce.partition_routing import Partitions
 from holdfast.client.produce.partition_sender import PartitionSender, ProducerStats
-from holdfast.client.produce.partitions import Partitions
 from holdfast.client.produce.producer_identity import (
     PartitionPublishingOptions,
     PartitionPublishingProperties,
 )
-from holdfast.client.produce.sending import Sending
+from holdfast.client.produce.send_api import Sending
 from holdfast.client.transact.control_link import LastTransaction
 from holdfast.client.transact.group_member import (
     DEFAULT_LEASE_S,
@@ -46,9 +46,9 @@ from holdfast.client.transact.group_member import (
     MemberWish,
 )
 from holdfast.client.transact.transaction import Transaction
-from holdfast.client.transact.transactor import Transactor
+from holdfast.client.transact.transaction_manager import Transactor
 from holdfast.client.transport.network import Network
-from holdfast.client.waits.release import Release
+from holdfast.client.waits.close_once import CloseOnce
 
 
 class ProducerClient(Sending):
@@ -89,7 +89,7 @@ class ProducerClient(Sending):
         self._transactor = None if options.transactional_id is None else Transactor(servers, log, options)
         self._transaction: Transaction | None = None  # the one that is open
         self._closing = False
-        self._release = Release(self._let_go, f"close the producer for {log}")
+        self._release = CloseOnce(self._let_go, f"close the producer for {log}")
 
     # ---------------------------------------------------------------- life
 

@@ -18,7 +18,7 @@ from enum import IntEnum
 from typing import Final
 
 from holdfast.records import gzip_stream, zstd_frame
-from holdfast.records.bounded import MAX_UNCOMPRESSED_BYTES, Undecodable
+from holdfast.records.decompression_limits import MAX_UNCOMPRESSED_BYTES, Undecodable
 
 WORTHWHILE_BYTES = 512
 """Fewer stay as they are: there is little to find in them, and the head of the entry and its row in the index weigh as

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zlib
 
-from holdfast.records.bounded import Undecodable
+from holdfast.records.decompression_limits import Undecodable
 
 LEVEL = 1
 """The fastest. The leader compresses within its turn, so time counts more than the last tenth of the size."""

@@ -44,8 +44,8 @@ from typing import Final, NamedTuple
 from crc32c import crc32c
 
 from holdfast.amqp.messages.data_section import data_head
-from holdfast.records.bounded import Undecodable
 from holdfast.records.codec import READABLE, Codec, compress, decompress, name_of
+from holdfast.records.decompression_limits import Undecodable
 from holdfast.records.lengths import LENGTH_BYTES, ends_of, size_of, split, table_of
 
 VERSION = 1

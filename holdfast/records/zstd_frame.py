@@ -13,7 +13,7 @@ import threading
 
 import zstandard
 
-from holdfast.records.bounded import MAX_UNCOMPRESSED_BYTES, Undecodable
+from holdfast.records.decompression_limits import MAX_UNCOMPRESSED_BYTES, Undecodable
 
 LEVEL = 1
 """The leader compresses within its turn. Level 3 makes ticks of trades a twentieth smaller, and takes twice as long."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.client import ConfigurationError, Security
-from holdfast.client.transport.security import token_in
+from holdfast.client.transport.security.credentials import token_in
 from holdfast.spark.errors import OptionError
 
 NAMES: Final = ("tls", "ca", "cert", "certKey", "user", "passwordFile", "tokenFile", "mechanism")

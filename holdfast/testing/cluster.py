@@ -21,7 +21,7 @@ from holdfast.cli.local_cluster.processes import LocalCluster
 from holdfast.cli.shared.errors import CliError
 from holdfast.cli.shared.output import Output
 from holdfast.client.sync import AdminClient
-from holdfast.client.transport.security import Security
+from holdfast.client.transport.security.credentials import Security
 
 
 class ClusterError(Exception):

@@ -15,7 +15,9 @@ from typing import Any
 
 from holdfast import protocol
 from node.admin.errors import AdminRequestFailed
+from node.client_transactions.transaction import StagedPosition
 from node.partition.api import Answer, Failed, PartitionHandle, Question
+from node.partition.consumer_groups.group_queries import LIST_LIMIT, GroupList, GroupRow, ListGroups
 from node.partition.consumer_groups.group_state import (
     MAX_KEY_CHARACTERS,
     NOTHING,
@@ -27,8 +29,6 @@ from node.partition.consumer_groups.group_state import (
     Done,
     lag,
 )
-from node.partition.consumer_groups.queries import LIST_LIMIT, GroupList, GroupRow, ListGroups
-from node.transactions.transaction import StagedPosition
 
 OPERATIONS = frozenset({"group.list", "group.describe", "group.commit", "group.reset", "group.delete"})
 

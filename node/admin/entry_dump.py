@@ -11,7 +11,7 @@ from holdfast.records.codec import name_of
 from holdfast.records.record_batch import Attributes
 from node.admin.errors import AdminRequestFailed
 from node.partition.api import Failed, PartitionHandle
-from node.partition.entries.queries import DumpEntries, EntryList, EntryRow
+from node.partition.entries.entry_queries import DumpEntries, EntryList, EntryRow
 
 OPERATIONS = frozenset({"log.dump"})
 

@@ -13,8 +13,11 @@ from typing import Any
 
 from cluster.metadata import MetadataView
 from node.admin.errors import AdminRequestFailed
-from node.coordinator.commands import Declined
-from node.coordinator.groups.commands import (
+from node.client_transactions.coordinator_lookup import Calls, Coordinators
+from node.client_transactions.errors import TransactionFailed
+from node.partition.api import Failed
+from node.transaction_coordinator.coordinator_commands import Declined
+from node.transaction_coordinator.transaction_groups.group_commands import (
     AbortGroup,
     CommitGroup,
     ForgetWriter,
@@ -23,11 +26,14 @@ from node.coordinator.groups.commands import (
     WriterForgotten,
     WriterOpened,
 )
-from node.coordinator.groups.queries import LIST_LIMIT, ListWriters, MemberRow, WriterList, WriterRow
-from node.coordinator.groups.state import NONE_CLOSED
-from node.partition.api import Failed
-from node.transactions.coordinators import Calls, Coordinators
-from node.transactions.errors import TransactionFailed
+from node.transaction_coordinator.transaction_groups.group_queries import (
+    LIST_LIMIT,
+    ListWriters,
+    MemberRow,
+    WriterList,
+    WriterRow,
+)
+from node.transaction_coordinator.transaction_groups.group_state import NONE_CLOSED
 
 KIND = "transaction-group"
 OPERATIONS = frozenset(f"{KIND}.{operation}" for operation in ("open", "commit", "abort", "forget", "list", "describe"))

@@ -16,13 +16,21 @@ from typing import Any
 from cluster.metadata import INTERNAL_PREFIX, MetadataView
 from holdfast import protocol
 from node.admin.errors import AdminRequestFailed
-from node.coordinator.commands import Decided, Declined
-from node.coordinator.queries import LIST_LIMIT, Abort, AskOutcome, IdList, IdRow, ListIds, TransactionOutcome
+from node.client_transactions.coordinator_lookup import Calls, Coordinators
+from node.client_transactions.errors import TransactionFailed
+from node.client_transactions.transactional_ids import OWN_PREFIX
 from node.partition.api import Failed
-from node.partition.transactions.queries import ListTransactions, OpenTransactionRow, OpenTransactions
-from node.transactions.coordinators import Calls, Coordinators
-from node.transactions.errors import TransactionFailed
-from node.transactions.manager import OWN_PREFIX
+from node.partition.transactions.transaction_queries import ListTransactions, OpenTransactionRow, OpenTransactions
+from node.transaction_coordinator.coordinator_commands import Decided, Declined
+from node.transaction_coordinator.coordinator_queries import (
+    LIST_LIMIT,
+    Abort,
+    AskOutcome,
+    IdList,
+    IdRow,
+    ListIds,
+    TransactionOutcome,
+)
 
 OPERATIONS = frozenset({"transaction.list", "transaction.describe", "transaction.abort", "transaction.hanging"})
 

@@ -1,7 +1,7 @@
 """AMQP link endpoints of a node. `Listener(broker, config)` is all that the node needs; `Broker` is what it gives."""
 
 from node.admin.errors import AdminRequestFailed
-from node.listener.broker import AmqpAddress, Broker
+from node.listener.broker_interface import AmqpAddress, Broker
 from node.listener.config import ListenerConfig
 from node.listener.counters import Counters
 from node.listener.listener import Listener

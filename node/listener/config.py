@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from node.listener.limits.accounts import CONNECTION_BYTES
+from node.listener.limits.memory_budgets import CONNECTION_BYTES
 from node.security.tls import ServerTls
 
 RedirectPolicy = Literal["auto", "always", "never"]
@@ -40,7 +40,7 @@ class ListenerConfig:
     # groups are half as large, and a thousand events of 16 KiB in flight have 0.9 of the rate.
     credit_window_bytes: int = 16 * 1024 * 1024
     # What the peer makes the node hold beyond that, per connection: unfinished messages, links, unsettled deliveries,
-    # output that it does not take (`limits/accounts.py`).
+    # output that it does not take (`limits/memory_budgets.py`).
     held_bytes: int = CONNECTION_BYTES
     # Received and not yet replicated, per connection: above it the socket is not read, below half of it it is again.
     uncommitted_bytes: int = 32 * 1024 * 1024

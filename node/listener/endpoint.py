@@ -22,12 +22,12 @@ from node.listener import errors
 from node.listener.attach import link_plan
 from node.listener.attach.attach_queue import AttachQueue
 from node.listener.attach.link_plan import LinkPlan
-from node.listener.attach.stranded_plan import is_stranded
-from node.listener.broker import Broker
+from node.listener.attach.reachability import is_stranded
+from node.listener.broker_interface import Broker
 from node.listener.config import ListenerConfig
-from node.listener.log_incarnation import OneLog, told_log
+from node.listener.log_identity import OneLog, told_log
 from node.partition.consumer_groups.group_state import End
-from node.security.visitor import Visitor
+from node.security.connection_identity import Visitor
 
 
 class EndpointHost(Protocol):

@@ -16,16 +16,16 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, Literal
 
-from node.listener.broker import Broker
+from node.listener.broker_interface import Broker
 from node.listener.config import ListenerConfig
-from node.listener.connection import Connection
+from node.listener.connections.connection import Connection
+from node.listener.connections.tls_acceptor import OTHERS_CAME, TlsAcceptor
 from node.listener.counters import Counters
-from node.listener.front_door import OTHERS_CAME, FrontDoor
-from node.listener.limits.accounts import Accounts
-from node.listener.limits.strangers import Strangers
-from node.listener.limits.turns import Turns, clock_s
+from node.listener.limits.fair_scheduling import Turns, clock_s
+from node.listener.limits.memory_budgets import Accounts
+from node.listener.limits.unauthenticated_connections import UnauthenticatedConnections
 from node.listener.log_limiter import LogLimiter
-from node.security.gate import Gate
+from node.security.authentication import Gate
 
 log = logging.getLogger("holdfast.listener")
 
@@ -71,10 +71,10 @@ class Listener:
         self.unanswered_bytes = 0
         self.output_bytes = 0
         self._connections: set[Connection] = set()
-        self._strangers: Strangers[Connection] = Strangers()
+        self._strangers: UnauthenticatedConnections[Connection] = UnauthenticatedConnections()
         self._untold: list[Connection] = []  # of a change
         self._errands_due: deque[Coroutine[Any, Any, None]] = deque()
-        self._server: asyncio.Server | FrontDoor | None = None
+        self._server: asyncio.Server | TlsAcceptor | None = None
         self._stopping = False
         self._unsubscribe: Callable[[], None] | None = None
         self._change_due = False
@@ -99,10 +99,10 @@ class Listener:
             await self._server.open(host, port)
         self._unsubscribe = self.broker.subscribe(self._changed)
 
-    def _front_door(self) -> FrontDoor:
+    def _front_door(self) -> TlsAcceptor:
         config = self.config
         assert config.tls is not None
-        return FrontDoor(
+        return TlsAcceptor(
             lambda deadline_s: Connection(self, deadline_s),
             config.tls,
             config.tls_mode,
@@ -114,7 +114,7 @@ class Listener:
     async def stop(self) -> None:
         """Take in nothing new, answer what came before, then close everything with amqp:connection:forced."""
         self._stopping = True
-        if isinstance(self._server, FrontDoor):
+        if isinstance(self._server, TlsAcceptor):
             await self._server.close()
         elif self._server is not None:
             self._server.close()

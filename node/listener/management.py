@@ -44,11 +44,11 @@ from holdfast.amqp.encoding.counting import count_values
 from holdfast.amqp.errors import DECODE_ERROR, INVALID_FIELD, RESOURCE_LIMIT_EXCEEDED, Error
 from node.admin.errors import AdminRequestFailed
 from node.listener import errors
+from node.listener.amqp_transactions.connection_transaction import ClientTransaction
 from node.listener.attach import permissions
 from node.listener.attach.link_plan import LinkPlan
 from node.listener.endpoint import Endpoint, EndpointHost
 from node.listener.errors import Refused
-from node.listener.transactions.client_transaction import ClientTransaction
 from node.security.authorisation import Need
 
 log = logging.getLogger("holdfast.listener")

@@ -5,9 +5,9 @@ it is asked and never in between. `health` says what is wrong. `node.admin.drain
 """
 
 from node.admin.draining import Drain
+from node.monitoring.event_loop_lag import LoopWatch
 from node.monitoring.health import Health, HealthCheck, StartupState
 from node.monitoring.http_server import MonitoringServer
-from node.monitoring.loop_watch import LoopWatch
 from node.monitoring.metrics import Metrics
 from node.monitoring.node_parts import NodeParts
 

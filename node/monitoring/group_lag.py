@@ -18,7 +18,7 @@ from heapq import nlargest
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from node.partition.consumer_groups.group_state import NOTHING, ConsumerGroup, lag
-from node.partition.replica import PartitionReplica
+from node.partition.partition_replica import PartitionReplica
 
 MOST_SHOWN = 1000
 """Pairs of a group and a partition that are shown, each with two series of at most some 600 characters."""

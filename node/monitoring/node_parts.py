@@ -11,7 +11,7 @@ from cluster.rpc import PeerNetwork
 from node.admin.draining import Drain
 from node.cluster_clock import ClusterClock
 from node.listener import Listener
-from node.monitoring.loop_watch import LoopWatch
+from node.monitoring.event_loop_lag import LoopWatch
 from node.raft_loop import RaftLoop
 from node.replica_manager import ReplicaManager
 from node.storage import Store

@@ -1,4 +1,4 @@
 """One partition on one node: a replicated state machine, the way in, and the ways out.
 
-Read `api` (what others see), `machine` (what is decided), `replica` (how it meets disk and callers).
+Read `api` (what others see), `state_machine` (what is decided), `partition_replica` (how it meets disk and callers).
 """

@@ -1,7 +1,8 @@
 """The interface of a partition to the rest of a node: append records, read them back, ask how far it goes.
 
-The problem: a link endpoint must serve a partition without knowing whether this node leads it (`replica.py`) or another
-node does (the gateway). Both speak these protocols; everything here is plain data, so it can cross a network unchanged.
+The problem: a link endpoint must serve a partition without knowing whether this node leads it (`partition_replica.py`)
+or another node does (the gateway). Both speak these protocols; everything here is plain data, so it can cross a network
+unchanged.
 
 The rules never broken:
  - an `append` is answered exactly once, through `done`, and an answer other than `Appended` says whether the records
@@ -24,8 +25,8 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from holdfast.records.record_batch import RecordBatch
-from node.partition.consumer_groups.queries import ReaderClaim
-from node.partition.questions import Answer, Question
+from node.partition.consumer_groups.group_queries import ReaderClaim
+from node.partition.leader_queries import Answer, Question
 
 __all__ = [
     "After", "AfterTime", "Answer", "AppendDone", "AppendOutcome", "Appended", "Begins", "Earliest", "Failed",
@@ -260,8 +261,8 @@ class PartitionHandle(Protocol):
         ...
 
     async def ask(self, question: Question) -> Answer | Failed:
-        """Ask or command the partition: for consumer groups see `consumer_groups/queries.py`, for transactions
-        `transactions/queries.py`. Repeating a question whose outcome is unknown does no harm."""
+        """Ask or command the partition: for consumer groups see `consumer_groups/group_queries.py`, for transactions
+        `transactions/transaction_queries.py`. Repeating a question whose outcome is unknown does no harm."""
         ...
 
     def open_reader(

@@ -22,16 +22,16 @@ from collections.abc import Callable
 
 from cluster.crash_points import crash_point
 from cluster.raft import Committed, Discarded, NotLeader, Outcome, Overloaded
+from holdfast.records.batch_validation import check_contents, check_head, effort_of
 from holdfast.records.codec import Codec
-from holdfast.records.contents import check_contents, check_head, effort_of
 from holdfast.records.record_batch import Damaged, RecordBatch
 from node.partition.api import AppendDone, Appended, AppendOutcome, Begins, Failed, FailureKind
-from node.partition.commands import encode_transaction_command
-from node.partition.entry import MAX_BATCHES, join
 from node.partition.idempotence.producer_state import nonsense
 from node.partition.limits import MAX_RECORD_BYTES, PartitionLimits
-from node.partition.machine import AppendAccepted, AppendRejected
+from node.partition.partition_commands import encode_transaction_command
+from node.partition.raft_entry import MAX_BATCHES, join
 from node.partition.raft_group import Proposer
+from node.partition.state_machine import AppendAccepted, AppendRejected
 from node.partition.transactions.transaction_commands import Begin
 from node.partition.transactions.transaction_state import TransactionRefused
 

@@ -23,7 +23,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from cluster.raft import Disk, DiskBatch
-from node.partition.machine import ForgetBelow, IndexBatch
+from node.partition.state_machine import ForgetBelow, IndexBatch
 
 KIND = b"o"
 _U64 = struct.Struct(">Q")

@@ -14,10 +14,10 @@ import logging
 from collections.abc import Callable
 
 from cluster.raft import Committed, Outcome, RaftError
-from node.partition.commands import Trim
-from node.partition.machine import LogState, PartitionMachine, Trimmed
 from node.partition.offset_index import IndexRow, OffsetIndex
+from node.partition.partition_commands import Trim
 from node.partition.raft_group import GroupLike
+from node.partition.state_machine import LogState, PartitionMachine, Trimmed
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from cluster.discovery import (
     ZooKeeperOptions,
 )
 from node.config import Config, ConfigError
-from node.storage.syncing import make_directory
+from node.storage.fsync import make_directory
 
 
 class NodeDiscovery:

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cluster.metadata import ADMIN_ROLE, CommandProposer, MetadataView, Refusal, ScramKeys, put_user
-from node.admin.access import SECRET_BYTES, keys_from
 from node.admin.errors import AdminRequestFailed
+from node.admin.users_and_grants import SECRET_BYTES, keys_from
 from node.config import ConfigError
 
 log = logging.getLogger(__name__)

@@ -2,7 +2,7 @@
 
 from node.storage.errors import AlreadyOpen, DiskFull, ForeignData, OlderCopy, StorageDamaged, StorageError, SyncFailed
 from node.storage.node_identity import NodeIdentity
-from node.storage.options import DiskOptions
+from node.storage.rocksdb_options import DiskOptions
 from node.storage.store import Store
 from node.storage.wal.compaction import CompactionResult
 from node.storage.write_batch import StoreBatch

@@ -2,7 +2,7 @@
 
 format    what this is, written last when the directory is made: without it nothing in here was ever acknowledged
 lock      held while a process works on it
-synced    how far it is durable, or that a sync failed; see watermark.py
+synced    how far it is durable, or that a sync failed; see durable_length.py
 db/       RocksDB
 journal/  see wal/write_ahead_log.py
 """
@@ -14,7 +14,7 @@ import os
 from pathlib import Path
 
 from node.storage.errors import AlreadyOpen, ForeignData, StorageDamaged, translate
-from node.storage.syncing import sync_data, sync_directory
+from node.storage.fsync import sync_data, sync_directory
 
 FORMAT = b"holdfast-storage 8\n"
 PARTS = ("db", "journal", "lock", "synced", "format.new", "discovery.json", "discovery.json.new", "discovery.lock")

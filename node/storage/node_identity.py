@@ -6,8 +6,8 @@ the store, and every later start compares. The incarnation is drawn with it: it 
 another directory than before.
 
 A copy of a directory has its incarnation, so the identity also counts the starts that spoke to others and keeps their
-marks (`cluster/boot_counters.py` says what for). It also holds what peers have found out: that these data are a copy,
-which no later start makes good.
+marks (`cluster/stale_copy_detection.py` says what for). It also holds what peers have found out: that these data are a
+copy, which no later start makes good.
 """
 
 from __future__ import annotations

@@ -29,9 +29,11 @@ from types import TracebackType
 from rocksdict import Rdict, ReadOptions, WriteBatch, WriteOptions
 
 from node.storage import data_directory
+from node.storage.durable_length import DurableLength, check_manifest
 from node.storage.errors import StorageDamaged, StorageError, SyncFailed, translate
+from node.storage.fsync import forget_cached_in, make_directory
 from node.storage.node_identity import IDENTITY_KEY, NodeIdentity
-from node.storage.options import DiskOptions, rocks_options
+from node.storage.rocksdb_options import DiskOptions, rocks_options
 from node.storage.row_format import (
     POSITION_KEY,
     ROWS_START,
@@ -42,13 +44,11 @@ from node.storage.row_format import (
     row_there,
     value_of,
 )
-from node.storage.syncing import forget_cached_in, make_directory
 from node.storage.wal import segment_usage
 from node.storage.wal.compaction import CompactionResult, WalCompactor
 from node.storage.wal.record_format import DELETE, PUT, Op, Record, Values, WalPosition
 from node.storage.wal.write_ahead_log import WriteAheadLog
 from node.storage.wal.write_path import DRAINED_FROM_BYTES, WritePath
-from node.storage.watermark import Watermark, check_manifest
 from node.storage.write_batch import StoreBatch
 
 _NO_WAL = WriteOptions()
@@ -71,7 +71,7 @@ class Store:
         self._options = options or DiskOptions()
         self._db: Rdict | None = None
         self._wal: WriteAheadLog | None = None
-        self._watermark: Watermark | None = None
+        self._watermark: DurableLength | None = None
         self._failed: StorageError | None = None  # why it takes no more writes
         self._lock = threading.RLock()  # writers, flushes and the bookkeeping of space
         self._removing = threading.Lock()  # files; taken before the other one
@@ -102,7 +102,7 @@ class Store:
 
     def _open(self, identity: NodeIdentity) -> None:
         complete = data_directory.is_complete(self.path)
-        self._watermark = Watermark(self.path / "synced", self.path / "db")
+        self._watermark = DurableLength(self.path / "synced", self.path / "db")
         mark = self._watermark.read(complete=complete)
         if complete:
             check_manifest(mark, self.path / "db")
@@ -188,7 +188,7 @@ class Store:
         if self._watermark is not None and not error.noted:
             try:
                 self._watermark.note_failure(error)
-            except OSError as trouble:  # syncing.py tells what a restart then does
+            except OSError as trouble:  # fsync.py tells what a restart then does
                 error.add_note(f"this could not be noted there: {trouble}")
 
     def _parts(self) -> tuple[Rdict, WriteAheadLog]:

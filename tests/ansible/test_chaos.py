@@ -52,7 +52,7 @@ def test_nodes_of_an_inventory_are_hurt(
 def ready_for_chaos(network: HostNetwork, control: ControlHost) -> ControlHost:
     """As the example inventory says, and with TLS and an operator; where Toxiproxy can be had, its proxies, too."""
     proxied = bool(control.groups["toxiproxies"])
-    ways = yaml.safe_load((COLLECTION / "inventories/chaos/group_vars/holdfast_nodes/ways.yml").read_text())
+    ways = yaml.safe_load((COLLECTION / "inventories/chaos/group_vars/holdfast_nodes/proxy_addresses.yml").read_text())
     (control.directory / "operator").write_text("of-the-operator\n")
     control.write_vault(vault_operator="of-the-operator")
     control.groups |= {"zookeepers": [], "toxiproxies": control.groups["holdfast_nodes"] if proxied else []}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from node.cluster_clock import MAX_CLOCK_OFFSET_MS, ClusterClock
-from node.startup.clock_memory import NOTE_EVERY_MS, ClockMemory
+from node.startup.persisted_clock import NOTE_EVERY_MS, ClockMemory
 from node.storage import NodeIdentity, Store
 from tests.unit.rpc.support import cluster_of, until
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.metadata import ranges
+from cluster.metadata import command_validation
 from node import config as node_config
 from node.config import ConfigError, load, parse, parse_address
 
@@ -29,9 +29,9 @@ LISTENERS_17 = "".join(f'[[listener]]\nname = "{n}"\nbind = "h:{n}"\n' for n in 
 
 def test_what_is_taken_the_metadata_take() -> None:
     """A node would try for ever to register what is refused."""
-    assert node_config.MAX_LISTENERS == ranges.MAX_LISTENERS
-    assert node_config.MAX_LISTENER_NAME_CHARACTERS == ranges.MAX_LISTENER_NAME_CHARACTERS
-    assert node_config.MAX_ADDRESS_CHARACTERS <= ranges.MAX_ADDRESS_CHARACTERS
+    assert node_config.MAX_LISTENERS == command_validation.MAX_LISTENERS
+    assert node_config.MAX_LISTENER_NAME_CHARACTERS == command_validation.MAX_LISTENER_NAME_CHARACTERS
+    assert node_config.MAX_ADDRESS_CHARACTERS <= command_validation.MAX_ADDRESS_CHARACTERS
 
 
 def test_a_complete_file_is_read() -> None:

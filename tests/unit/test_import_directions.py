@@ -17,13 +17,13 @@ OURS = {"cluster", "node", "holdfast", "pipeline", "pyspark_holdfast", "benchmar
 # package -> our packages it may import (itself always). The most specific package that holds a file decides.
 ALLOWED: dict[str, set[str]] = {
     "cluster.raft": set(),
-    "cluster.boot_counters": set(),
+    "cluster.stale_copy_detection": set(),
     "cluster.crash_points": set(),
     "cluster.watched_files": set(),
     "cluster.versions": set(),
     "cluster.discovery": set(),
-    "cluster.metadata": {"cluster.raft", "cluster.boot_counters", "cluster.versions"},
-    "cluster.rpc": {"cluster.raft", "cluster.boot_counters", "cluster.versions", "cluster.watched_files"},
+    "cluster.metadata": {"cluster.raft", "cluster.stale_copy_detection", "cluster.versions"},
+    "cluster.rpc": {"cluster.raft", "cluster.stale_copy_detection", "cluster.versions", "cluster.watched_files"},
     "holdfast.protocol": set(),
     "holdfast.extras": set(),
     "holdfast.amqp": set(),
@@ -45,8 +45,13 @@ ALLOWED: dict[str, set[str]] = {
         "holdfast.records",
         "holdfast.amqp.errors",  # that a batch cannot be opened
     },
-    "node.coordinator": {"cluster.raft", "cluster.crash_points", "node.partition"},
-    "node.transactions": {"cluster.crash_points", "cluster.metadata", "node.coordinator", "node.partition"},
+    "node.transaction_coordinator": {"cluster.raft", "cluster.crash_points", "node.partition"},
+    "node.client_transactions": {
+        "cluster.crash_points",
+        "cluster.metadata",
+        "node.transaction_coordinator",
+        "node.partition",
+    },
     "node.admin.errors": set(),
     "node.security": {"cluster.metadata", "cluster.watched_files", "holdfast.amqp"},
     "node.listener": {
@@ -55,7 +60,7 @@ ALLOWED: dict[str, set[str]] = {
         "holdfast.protocol",
         "node.filters",
         "node.partition",
-        "node.transactions",
+        "node.client_transactions",
         "node.admin.errors",
         "node.security",
     },
@@ -90,11 +95,11 @@ LAYERS: list[list[str]] = [
     ["holdfast.client.transport", "holdfast.client.produce", "holdfast.client.transact", "holdfast.client.producer"],
     ["holdfast.client.transport", "holdfast.client.consume", "holdfast.client.consumer"],
     ["holdfast.cli.shared", "holdfast.cli.local_cluster", "holdfast.cli.main_job", "holdfast.cli.commands"],
-    ["node.listener.attach.link_plan", "node.listener.incoming.message_link", "node.listener.attach.answer"],
-    ["node.listener.attach.link_plan", "node.listener.outgoing.outgoing_link", "node.listener.attach.answer"],
-    ["node.listener.attach.answer", "node.listener.connection", "node.listener.listener"],
-    ["node.partition.idempotence.producer_state", "node.partition.machine", "node.partition.replica"],
-    ["node.partition.consumer_groups.group_state", "node.partition.machine", "node.partition.replica"],
+    ["node.listener.attach.link_plan", "node.listener.incoming.message_link", "node.listener.attach.attach_handler"],
+    ["node.listener.attach.link_plan", "node.listener.outgoing.outgoing_link", "node.listener.attach.attach_handler"],
+    ["node.listener.attach.attach_handler", "node.listener.connections.connection", "node.listener.listener"],
+    ["node.partition.idempotence.producer_state", "node.partition.state_machine", "node.partition.partition_replica"],
+    ["node.partition.consumer_groups.group_state", "node.partition.state_machine", "node.partition.partition_replica"],
     ["cluster", "node"],
 ]
 
@@ -197,7 +202,7 @@ def test_only_calls_know_grpc() -> None:
         for path in ROOT.joinpath(top).rglob("*.py")
         if re.search(r"^(import|from) grpc\b", path.read_text(), re.MULTILINE)
     }
-    assert {path for path in knowing if not path.startswith("cluster/rpc/calls/")} == {"cluster/rpc/peer_tls.py"}
+    assert {path for path in knowing if not path.startswith("cluster/rpc/grpc_calls/")} == {"cluster/rpc/peer_tls.py"}
 
 
 def test_every_folder_can_be_seen_at_a_glance() -> None:

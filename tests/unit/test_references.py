@@ -102,5 +102,5 @@ def test_what_a_comment_names_exists(top: str) -> None:
 
 def test_a_name_that_is_gone_is_found() -> None:
     gone = ["the_fate_of.py", "HostOfGroups.open_group", "steps_of_zookeeper", "BookOfAll"]
-    there = ["machine.py", "partition/machine.py", "LogStore.flush", "log_store", "LogStore"]
+    there = ["machine.py", "partition/state_machine.py", "LogStore.flush", "log_store", "LogStore"]
     assert dead(" ".join(f"`{word}`" for word in (*gone, *there))) == gone

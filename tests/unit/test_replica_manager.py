@@ -10,13 +10,13 @@ from typing import Any, cast
 
 import pytest
 
-from cluster.boot_counters import DirectoryStart
 from cluster.metadata import MetadataMachine, MetadataView, Ok, encode_command, readmit_node, register_node
 from cluster.raft import MultiRaft, stored_groups
+from cluster.stale_copy_detection import DirectoryStart
 from holdfast.records.codec import Codec
-from node.coordinator.commands import NodeStart
 from node.replica_manager import NodeSightings, ReplicaManager
 from node.routing_events import RoutingEvents
+from node.transaction_coordinator.coordinator_commands import NodeStart
 from tests.simulation.world.disk import SimDisk
 from tests.unit.raft.cluster import HandClock, ListMachine
 

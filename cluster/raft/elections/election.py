@@ -19,14 +19,14 @@ from collections.abc import Callable
 from math import inf
 
 from cluster.raft.elections.vote_recovery import may_grant
+from cluster.raft.heartbeats.quiescence import QuietLinks
 from cluster.raft.interfaces import NodeId
 from cluster.raft.log.log_store import LogStore
 from cluster.raft.options import RaftOptions
 from cluster.raft.pysyncobj.core import Core
 from cluster.raft.pysyncobj.private_names import CANDIDATE, FOLLOWER, LEADER
-from cluster.raft.quiescence.quiet_links import QuietLinks
 from cluster.raft.raft_pb2 import RaftMessage, VoteRequest
-from cluster.raft.replication.messages import Stamp
+from cluster.raft.replication.message_encoding import Stamp
 
 CAMPAIGN_RETRY_FACTORS = (2.0, 4.0)
 """Multiples of `suspicion_max_s` after which a lost election is repeated while the leader is known to be gone."""

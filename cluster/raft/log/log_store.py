@@ -12,7 +12,7 @@ bytes and the term of any index is a binary search in memory. `first` is always 
 and term of the entry before it, which appends need as "previous". A new group has base (1, 0), which is
 pysyncobj's first no-op.
 
-The keys are in `keys.py`.
+The keys are in `key_layout.py`.
 
 A snapshot replaces the whole log in one batch although its entries may be gigabytes: they were written before, into
 the other of two *spaces* of the group's entries (the highest bit of the group number in their keys), and the hard
@@ -31,7 +31,7 @@ from itertools import islice
 
 from cluster.raft.interfaces import Disk, DiskBatch, GroupId
 from cluster.raft.log.entry_cache import EntryCache
-from cluster.raft.log.keys import (
+from cluster.raft.log.key_layout import (
     FLAG_MUTE,
     FLAG_OTHER_SPACE,
     HARD,
@@ -41,10 +41,10 @@ from cluster.raft.log.keys import (
     group_prefix,
     group_range,
 )
+from cluster.raft.proposal_outcomes import StateDamaged
 from cluster.raft.pysyncobj.log_view import LazyEntry, LazySlice
 from cluster.raft.pysyncobj.private_names import NO_OP
-from cluster.raft.replication.wire_ranges import MAX_TERM
-from cluster.raft.results import StateDamaged
+from cluster.raft.replication.message_validation import MAX_TERM
 
 _U64 = struct.Struct(">Q")
 _CHECK = struct.Struct(">I")

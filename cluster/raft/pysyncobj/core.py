@@ -27,9 +27,9 @@ from pysyncobj.transport import Transport
 from cluster.raft.interfaces import NodeId
 from cluster.raft.log.log_store import LogStore
 from cluster.raft.options import MAX_ENTRY_BYTES, RaftOptions
+from cluster.raft.proposal_outcomes import InvariantBroken
 from cluster.raft.pysyncobj.log_view import LazySlice
 from cluster.raft.pysyncobj.private_names import FOLLOWER
-from cluster.raft.results import InvariantBroken
 
 NEVER = 10**12
 """Entries or seconds before the library would compact its log: our log store trims, never it (L13)."""

@@ -18,7 +18,7 @@ from typing import Any
 from pysyncobj import syncobj as library
 from pysyncobj.version import VERSION
 
-from cluster.raft.results import InvariantBroken
+from cluster.raft.proposal_outcomes import InvariantBroken
 
 REQUIRED_VERSION = "0.3.17"
 

@@ -5,9 +5,9 @@ and knows no window (L9-L11). The rules: entries leave in the tick after they we
 per follower; a heartbeat goes only to followers that got nothing else; a new commit index travels with the next
 append or, after `commit_lag_s`, alone; after a rejection one append at a time, until a match is found.
 
-What all groups together send to a follower's node is bounded, too (`peer_room`).
+What all groups together send to a follower's node is bounded, too (`inflight_limit`).
 
-A follower that has everything is asked to rest, and is sent nothing then (`cluster.raft.quiescence`). Once all do,
+A follower that has everything is asked to rest, and is sent nothing then (`cluster.raft.heartbeats`). Once all do,
 nothing is due.
 
 Followers at the same index get the same message object, so its bytes are built (and can be serialized) once.
@@ -21,13 +21,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from math import floor, inf
 
+from cluster.raft.heartbeats.quiescence import QuietLinks
 from cluster.raft.interfaces import NodeId
 from cluster.raft.log.log_store import LogStore
 from cluster.raft.options import RaftOptions
 from cluster.raft.pysyncobj.core import Core, RaftMember
-from cluster.raft.quiescence.quiet_links import QuietLinks
-from cluster.raft.replication.messages import EncodedAppend, OutgoingMessage, Stamp
-from cluster.raft.replication.peer_room import PeerRoom
+from cluster.raft.replication.inflight_limit import InflightLimit
+from cluster.raft.replication.message_encoding import EncodedAppend, OutgoingMessage, Stamp
 from cluster.raft.replication.progress import Progress
 from cluster.raft.replication.step import Stepper
 
@@ -44,7 +44,7 @@ class AppendSender:
         emit: Callable[[NodeId, OutgoingMessage], None],
         links: QuietLinks,
         may_rest: Callable[[], bool],
-        room: PeerRoom,
+        room: InflightLimit,
     ) -> None:
         """`may_rest`: nothing else in the group needs the followers' answers."""
         self._peers = peers

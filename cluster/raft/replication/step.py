@@ -6,7 +6,7 @@ of voters (A5), takes replies of any age for fresh ones (A1), truncates what it 
 (A2), and believes a leader's commit index without a match of logs (A3). The rules below keep each of its
 handlers within the conditions under which it is right:
 
-* only members with the same configuration version are heard, and only with values that can be (`wire_ranges`);
+* only members with the same configuration version are heard, and only with values that can be (`message_validation`);
 * an append is delivered without the prefix we already hold, so the library truncates only on a real conflict;
   a conflict at or below our commit index stops the group;
 * a commit index is believed up to the entry the same append proved to match;
@@ -36,17 +36,17 @@ from pysyncobj.transport import Transport
 
 from cluster.raft.elections.election import Election
 from cluster.raft.elections.vote_recovery import VoteRecovery
+from cluster.raft.heartbeats.quiescence import QuietLinks
 from cluster.raft.interfaces import NodeId
 from cluster.raft.log.log_store import LogStore
+from cluster.raft.proposal_outcomes import InvariantBroken
 from cluster.raft.pysyncobj.core import Core, RaftMember
 from cluster.raft.pysyncobj.private_names import CANDIDATE, LEADER
-from cluster.raft.quiescence.quiet_links import QuietLinks
 from cluster.raft.raft_pb2 import AppendEntries, AppendReply, RaftMessage
 from cluster.raft.read_index import ReadIndex
-from cluster.raft.replication.messages import IncomingMessage, ReceivedAppend, Stamp
+from cluster.raft.replication.message_encoding import IncomingMessage, ReceivedAppend, Stamp
+from cluster.raft.replication.message_validation import RAFT, term_fault
 from cluster.raft.replication.progress import Progress
-from cluster.raft.replication.wire_ranges import RAFT, term_fault
-from cluster.raft.results import InvariantBroken
 from cluster.raft.snapshot.receiver import SnapshotReceiver
 
 log = logging.getLogger(__name__)

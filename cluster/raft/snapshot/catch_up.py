@@ -20,7 +20,7 @@ from cluster.raft.options import RaftOptions
 from cluster.raft.pysyncobj.core import Core
 from cluster.raft.pysyncobj.private_names import LEADER
 from cluster.raft.raft_pb2 import FetchReply, FetchRequest
-from cluster.raft.replication.wire_ranges import RAFT
+from cluster.raft.replication.message_validation import RAFT
 from cluster.raft.snapshot.receiver import FetchBudget, SnapshotReceiver
 from cluster.raft.snapshot.sender import SnapshotSender
 from cluster.raft.snapshot.staging import Staging

@@ -29,7 +29,7 @@ from cluster.raft.interfaces import DiskBatch, GroupId, NodeId, StateMachine
 from cluster.raft.log.log_store import LogStore
 from cluster.raft.options import RaftOptions
 from cluster.raft.raft_pb2 import FetchBody, FetchReply, FetchRequest, Manifest
-from cluster.raft.replication.wire_ranges import RAFT, term_fault
+from cluster.raft.replication.message_validation import RAFT, term_fault
 from cluster.raft.snapshot.sender import row_ranges
 from cluster.raft.snapshot.staging import Staging
 

@@ -19,7 +19,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
 from cluster.raft.interfaces import Disk, DiskBatch, GroupId
-from cluster.raft.log.keys import group_prefix, group_range
+from cluster.raft.log.key_layout import group_prefix, group_range
 from cluster.raft.log.log_store import LogStore
 
 _U64 = struct.Struct(">Q")

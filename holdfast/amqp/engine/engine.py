@@ -23,8 +23,8 @@ from typing import Any, Literal
 from cproton import lib
 
 from holdfast.amqp.encoding.codec import encode_symbol_map, symbol_array
+from holdfast.amqp.engine.deferred_release import DeferredRelease
 from holdfast.amqp.engine.event_pump import EventPump, _bury
-from holdfast.amqp.engine.remains import Remains
 from holdfast.amqp.engine.transfer_pump import READ_BUFFER_BYTES, read_buffer
 from holdfast.amqp.errors import (
     CONNECTION_FORCED,
@@ -433,7 +433,7 @@ class Engine(EventPump):
             self._connection = self._transport = self._collector = None
             self._output_ended = True
             self._scanner.clear()
-            self._remains = Remains(connection, transport, collector, [*self._ended_sessions, *self._graveyard])
+            self._remains = DeferredRelease(connection, transport, collector, [*self._ended_sessions, *self._graveyard])
             self._ended_sessions.clear()
             self._graveyard.clear()
         if self._remains is not None and self._remains.release(most_links):

@@ -17,7 +17,7 @@ from typing import Any, Final
 from cproton import ffi, lib
 
 from holdfast.amqp.encoding.codec import symbols_of, uint
-from holdfast.amqp.engine.remains import Remains
+from holdfast.amqp.engine.deferred_release import DeferredRelease
 from holdfast.amqp.engine.transfer_pump import READ_BUFFER_BYTES, TransferPump, read_buffer
 from holdfast.amqp.errors import (
     DECODE_ERROR,
@@ -50,8 +50,8 @@ from holdfast.amqp.framing.performatives import (
     OPEN_FRAME,
     ScannedFrame,
 )
+from holdfast.amqp.links.delivery_state_encoding import error_value
 from holdfast.amqp.links.dispositions import read_condition, text
-from holdfast.amqp.links.keeping import attach_bytes, gone_too_far, too_much
 from holdfast.amqp.links.link import (
     CLOSED,
     OPEN,
@@ -59,9 +59,9 @@ from holdfast.amqp.links.link import (
     Link,
     Session,
 )
+from holdfast.amqp.links.memory_accounting import attach_bytes, gone_too_far, too_much
 from holdfast.amqp.links.receiver_link import ReceiverLink
 from holdfast.amqp.links.sender_link import SenderLink
-from holdfast.amqp.links.state_values import error_value
 from holdfast.amqp.links.terminus import Coordinator, map_of
 
 _peek, _pop, _event_type, _event_link = (
@@ -107,7 +107,7 @@ class EventPump(TransferPump):
         self.remote_desired_capabilities: tuple[str, ...] = ()
         self.remote_properties: Mapping[str, Any] = {}
         self.kept_bytes = 0
-        """Bytes that the peer makes this engine keep beyond the frames that brought them (keeping.py)."""
+        """Bytes that the peer makes this engine keep beyond the frames that brought them (memory_accounting.py)."""
         self.keep_limit = sys.maxsize
         """Limit of `kept_bytes`; the owner may change it at any time."""
         self._events: list[Event] = []
@@ -125,7 +125,7 @@ class EventPump(TransferPump):
         self._said = b""
         self._last_words = b""
         self._output_ended = False
-        self._remains: Remains | None = None
+        self._remains: DeferredRelease | None = None
         self._connection = lib.pn_connection()
         self._transport = lib.pn_transport()
         self._collector = lib.pn_collector()

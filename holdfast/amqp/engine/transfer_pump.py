@@ -39,7 +39,7 @@ from holdfast.amqp.errors import (
 )
 from holdfast.amqp.events import Credit, Drained, Dropped, Event, LinkDetached, Settlements, Transfers
 from holdfast.amqp.framing.frame_scanner import FrameScanner
-from holdfast.amqp.framing.parted_transfers import numbers_in
+from holdfast.amqp.framing.payload_bypass import numbers_in
 from holdfast.amqp.framing.performatives import Place
 from holdfast.amqp.links.delivery_states import (
     ACCEPTED,
@@ -51,9 +51,9 @@ from holdfast.amqp.links.delivery_states import (
     Transactional,
 )
 from holdfast.amqp.links.dispositions import read_state, settle_one_by_one
-from holdfast.amqp.links.keeping import too_much
 from holdfast.amqp.links.link import SETTLED, Link
-from holdfast.amqp.links.raw_states import raw_state, txn_id_in, txn_id_of
+from holdfast.amqp.links.memory_accounting import too_much
+from holdfast.amqp.links.raw_delivery_states import raw_state, txn_id_in, txn_id_of
 from holdfast.amqp.links.receiver_link import ReceiverLink
 from holdfast.amqp.links.sender_link import SenderLink
 

@@ -12,7 +12,7 @@ That buffer starts at INPUT_BUFFER_BYTES and grows (doubling, up to max-frame-si
 is the one case where room alone is ambiguous and the count of frames decides. Rejected alternative: walking
 every frame header in Python, a tenth of the cost of a small transfer.
 
-Large transfers are given to proton without their payloads (`parted_transfers.py`). What is shown of such a push is
+Large transfers are given to proton without their payloads (`payload_bypass.py`). What is shown of such a push is
 what proton was given: all that their performatives say.
 
 A transfer may state a message-format; the only one in use besides 0 is that of Event Hubs' batches. While `watching`,
@@ -36,7 +36,7 @@ from typing import Any
 from cproton import ffi, lib
 
 from holdfast.amqp.framing.disposition_range import DISPOSITION, deliveries_named
-from holdfast.amqp.framing.parted_transfers import LARGE_BYTES, NUMBERS, PartedFrames, begins_large
+from holdfast.amqp.framing.payload_bypass import LARGE_BYTES, NUMBERS, PartedFrames, begins_large
 from holdfast.amqp.framing.performatives import (
     ACQUISITION,
     BATCH_FORMAT,
@@ -131,7 +131,7 @@ class FrameScanner:
         """Frames that are neither transfers nor dispositions have ended the last piece."""
         self._number = 0  # of the next payload that proton is not given
         self.parts: dict[int, bytes] | None = None
-        """Payloads of the last push, if it was a run, in whose place proton has numbers (`parted_transfers.py`)."""
+        """Payloads of the last push, if it was a run, in whose place proton has numbers (`payload_bypass.py`)."""
         self.batches: dict[Place, set[bytes]] = {}
         self.transactional = False
         self.states: dict[Place, dict[bytes, list[Any] | None]] = {}

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from holdfast.amqp.encoding.codec import Described, decode_value, uint
 from holdfast.amqp.encoding.counting import count_values
 from holdfast.amqp.errors import MalformedMessage
-from holdfast.amqp.framing.parted_transfers import list_end
+from holdfast.amqp.framing.payload_bypass import list_end
 
 OPEN_FRAME, BEGIN_FRAME, ATTACH_FRAME = 0x10, 0x11, 0x12
 FLOW_FRAME, TRANSFER_FRAME, DISPOSITION_FRAME = 0x13, 0x14, 0x15

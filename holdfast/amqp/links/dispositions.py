@@ -3,7 +3,7 @@
 What proton decodes of a peer's is read with care: its decoder lets a few bytes occupy megabytes of C memory and keeps
 them in recycled deliveries. A server therefore reads only what is bounded (names, texts, flags); maps are read in the
 client role, where the peer is the server that the client chose to trust. The fields of states that proton does not know
-are read as bytes (raw_states.py), by our own decoder.
+are read as bytes (raw_delivery_states.py), by our own decoder.
 
 proton drops a state whose descriptor is a symbol, without a trace: it comes as if the peer had said none. (The engine
 sees to it that a transactional one is not taken for that; see transfer_pump.py.)
@@ -18,6 +18,7 @@ from cproton import ffi, lib
 
 from holdfast.amqp.encoding.codec import decode_value, encode_symbol_map
 from holdfast.amqp.errors import Error, MalformedMessage, Unencodable
+from holdfast.amqp.links.delivery_state_encoding import encoded_fields, outcome_of
 from holdfast.amqp.links.delivery_states import (
     ACCEPTED,
     ACCEPTED_CODE,
@@ -36,8 +37,7 @@ from holdfast.amqp.links.delivery_states import (
     Rejected,
     Transactional,
 )
-from holdfast.amqp.links.raw_states import fields_of, raw_state, txn_id_in
-from holdfast.amqp.links.state_values import encoded_fields, outcome_of
+from holdfast.amqp.links.raw_delivery_states import fields_of, raw_state, txn_id_in
 
 _update, _settle = lib.pn_delivery_update, lib.pn_delivery_settle
 

@@ -11,6 +11,7 @@ from typing import Any
 from cproton import ffi, lib
 
 from holdfast.amqp.errors import UsageError
+from holdfast.amqp.links.delivery_state_encoding import encoded_fields
 from holdfast.amqp.links.delivery_states import (
     SETTLED_WITHOUT_STATE,
     TRANSACTIONAL_CODE,
@@ -18,14 +19,13 @@ from holdfast.amqp.links.delivery_states import (
     Transactional,
 )
 from holdfast.amqp.links.dispositions import settle_one_by_one, write_fields
-from holdfast.amqp.links.keeping import DELIVERY_BYTES
 from holdfast.amqp.links.link import (
     OPEN,
     SETTLED,
     Link,
     Session,
 )
-from holdfast.amqp.links.state_values import encoded_fields
+from holdfast.amqp.links.memory_accounting import DELIVERY_BYTES
 
 FRAME_OVERHEAD_BYTES = 32
 """About what a transfer frame adds to a payload; used only to estimate what proton holds."""

@@ -21,7 +21,7 @@ from holdfast.amqp.encoding.codec import (
     ulong,
 )
 from holdfast.amqp.errors import MalformedMessage, Unencodable
-from holdfast.amqp.messages.delivery_prefix import DeliveryPrefix, PublisherPrefix
+from holdfast.amqp.messages.delivery_annotations import DeliveryPrefix, PublisherPrefix
 from holdfast.amqp.messages.sections import (
     APPLICATION_PROPERTIES,
     DATA,

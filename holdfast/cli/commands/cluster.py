@@ -25,7 +25,7 @@ from holdfast.cli.shared.output import Output, counted
 from holdfast.client.admin import AdminClient
 from holdfast.client.errors import HoldfastError
 from holdfast.client.transport.network import NetworkOptions
-from holdfast.client.transport.security import Security
+from holdfast.client.transport.security.credentials import Security
 
 WATCH_INTERVAL_S = 1.0  # in the foreground: how soon a node that died is noticed
 

@@ -22,7 +22,7 @@ from typing import Any
 
 import click
 
-from holdfast.amqp.partition_key import partition_index
+from holdfast.amqp.key_partitioner import partition_index
 from holdfast.cli.commands.cluster import hold
 from holdfast.cli.local_cluster.lifecycle import create, start
 from holdfast.cli.local_cluster.processes import LocalCluster
@@ -40,7 +40,7 @@ from holdfast.cli.shared.command_frame import (
 )
 from holdfast.cli.shared.errors import CliError
 from holdfast.cli.shared.output import Output, bad, good
-from holdfast.client.transport.security import Security
+from holdfast.client.transport.security.credentials import Security
 
 DEFAULT_FILE = Path(__file__).parents[1] / "main_job" / "data" / "trades-2013-10-07.csv.gz"
 

@@ -17,7 +17,7 @@ from holdfast.client.admin import AdminClient
 from holdfast.client.errors import AdminError, AuthenticationError, HoldfastError, NotAuthorizedError, ProtocolError
 from holdfast.client.loop_thread import LoopThread
 from holdfast.client.transport.network import NetworkOptions
-from holdfast.client.transport.security import Security
+from holdfast.client.transport.security.credentials import Security
 
 MAX_NODES = 7  # what a node accepts: each is a voter of the metadata group
 ASK_INTERVAL_S = 0.1

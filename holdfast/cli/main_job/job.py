@@ -14,7 +14,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from holdfast.amqp.partition_key import partition_index
+from holdfast.amqp.key_partitioner import partition_index
 from holdfast.cli.local_cluster.processes import LocalCluster
 from holdfast.cli.main_job.trades import Published, ReadBack, read_trades
 from holdfast.cli.shared.output import Output, ProgressBar

@@ -34,9 +34,9 @@ from holdfast.client.errors import (
     TimeoutExpiredError,
     UnreachableError,
 )
-from holdfast.client.transport.bootstrap import SCHEME, find_servers
 from holdfast.client.transport.network import NetworkOptions
-from holdfast.client.transport.security import Security
+from holdfast.client.transport.security.credentials import Security
+from holdfast.client.transport.zookeeper.bootstrap import SCHEME, find_servers
 
 T = TypeVar("T")
 

@@ -34,8 +34,8 @@ import msgspec
 
 from holdfast.cli.shared.errors import EXIT_USAGE, CliError
 from holdfast.cli.shared.local_servers import CLUSTER_FILE, servers_of, usual_servers
-from holdfast.client.transport.security import Security, token_in
-from holdfast.client.transport.zookeeper_client import ZooKeeperLogin
+from holdfast.client.transport.security.credentials import Security, token_in
+from holdfast.client.transport.zookeeper.zookeeper_client import ZooKeeperLogin
 
 
 class ClientSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):

@@ -11,8 +11,8 @@ from itertools import chain, repeat
 from holdfast.amqp.messages.message import offset_text
 from holdfast.client.blocks.event_block import EventBlock, EventColumns
 from holdfast.client.events import BareEvent, ReceivedEvent
+from holdfast.records.batch_transfer import batches_in
 from holdfast.records.record_batch import SEQUENCES, Attributes, Damaged, RecordBatch
-from holdfast.records.transfer import batches_in
 
 
 class BatchBlock(EventBlock):

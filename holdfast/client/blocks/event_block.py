@@ -17,7 +17,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from holdfast.amqp.messages.well_formed import DATA_HEADS
+from holdfast.amqp.messages.message_validation import DATA_HEADS
 from holdfast.client.consume.publisher_reader import PublisherReader
 from holdfast.client.errors import DamagedEventError, ProtocolError
 from holdfast.client.events import KEY_CACHE_SIZE, DeliveryReader, ReceivedEvent

@@ -32,8 +32,8 @@ from typing import Any
 
 from holdfast import protocol
 from holdfast.client.callbacks import report
-from holdfast.client.consume.handed_out import HandedOut, HandedOutEvents
 from holdfast.client.consume.partition_receiver import PartitionReceiver, ReceivingConsumer
+from holdfast.client.consume.uncommitted_events import HandedOut, HandedOutEvents
 from holdfast.client.errors import (
     AdminError,
     ConnectionLostError,

@@ -15,7 +15,7 @@ from typing import Protocol
 from holdfast import protocol
 from holdfast.client.blocks.batch_block import BatchBlock
 from holdfast.client.callbacks import FAULTS, report
-from holdfast.client.consume.batch_window import BatchWindow
+from holdfast.client.consume.batch_credit import BatchWindow
 from holdfast.client.errors import DamagedBatchError, DamagedEventError, HoldfastError
 from holdfast.client.events import DeliveryReader, ReceivedEvent, readable
 from holdfast.client.options import ConsumerOptions

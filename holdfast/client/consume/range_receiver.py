@@ -23,7 +23,7 @@ from holdfast.amqp.encoding.codec import symbol
 from holdfast.amqp.messages.message import offset_text
 from holdfast.client.blocks.batch_block import BatchBlock
 from holdfast.client.blocks.event_block import EventBlock
-from holdfast.client.consume.batch_window import BatchWindow
+from holdfast.client.consume.batch_credit import BatchWindow
 from holdfast.client.consume.publisher_reader import PublisherReader
 from holdfast.client.errors import DamagedBatchError, HoldfastError, LinkRefusedError, ProtocolError
 from holdfast.client.events import DeliveryReader

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from holdfast.client.errors import BatchFullError, ConfigurationError, EventTooLargeError, InvalidOperationError
 from holdfast.client.events import Event, as_event, encode_content, encode_event
 from holdfast.client.produce.delivery import PendingBatch
-from holdfast.client.produce.pieces import claim
+from holdfast.client.produce.send_many import claim
 from holdfast.records.record_batch import Numbering
 
 MAX_BATCH_BYTES = 1 << 20  # the default; what one entry of the replicated log holds

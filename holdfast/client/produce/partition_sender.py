@@ -64,7 +64,7 @@ from holdfast.client.transport.batch_transfers import EVENT_BYTES
 from holdfast.client.transport.links import Sender
 from holdfast.client.transport.network import Backoff, Network
 from holdfast.records.codec import Codec
-from holdfast.records.ordered_window import OrderedWindow
+from holdfast.records.in_flight_window import InFlightWindow
 
 QUIESCE_BOUND_S = 15.0
 """After an answer that asks for a repeat, those still under way are awaited for so long; then the link is given up.
@@ -137,7 +137,7 @@ class PartitionSender:
         self._identity, self._one_at_a_time = identity, one_at_a_time
         self._most_events, self._codec, self._delivery_timeout_s = window, codec, delivery_timeout_s
         self._stats, self._accumulator = stats, accumulator
-        self._window: OrderedWindow[PendingBatch, Error | Again] = OrderedWindow()
+        self._window: InFlightWindow[PendingBatch, Error | Again] = InFlightWindow()
         self._sent_events = 0  # unanswered
         self._link: Sender | None = None
         self._closed_by: HoldfastError | None = None  # why the last link ended

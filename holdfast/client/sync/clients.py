@@ -8,12 +8,12 @@ from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 import holdfast.client as aio
-from holdfast.client.consume.handed_out import HandedOut
+from holdfast.client.consume.uncommitted_events import HandedOut
 from holdfast.client.errors import OwnershipLostError, TimeoutExpiredError
 from holdfast.client.events import ReceivedEvent
-from holdfast.client.produce import sending
+from holdfast.client.produce import send_api
 from holdfast.client.produce.delivery import DeliveryResult
-from holdfast.client.sync.twin import (
+from holdfast.client.sync.blocking_proxy import (
     Attribute,
     Block,
     SyncClient,
@@ -29,7 +29,7 @@ from holdfast.client.transact import transaction
 from holdfast.client.transact.control_link import LastTransaction
 
 P = ParamSpec("P")
-S = TypeVar("S", bound=sending.Sending)
+S = TypeVar("S", bound=send_api.Sending)
 T = TypeVar("T", bound=transaction.BaseTransaction)
 
 
@@ -64,11 +64,11 @@ class Delivery(Twin[aio.Delivery]):
 class _Sending(Twin[S]):
     """Sends events: a producer, a transaction of it, or a member of a transaction group."""
 
-    send = giving(Delivery, blocking(sending.Sending.send))
-    send_nowait = giving(Delivery, blocking(sending.Sending.send_nowait))
-    send_many = giving(Delivery, blocking(sending.Sending.send_many))
-    send_batch = blocking(sending.Sending.send_batch)
-    send_and_confirm = blocking(sending.Sending.send_and_confirm)
+    send = giving(Delivery, blocking(send_api.Sending.send))
+    send_nowait = giving(Delivery, blocking(send_api.Sending.send_nowait))
+    send_many = giving(Delivery, blocking(send_api.Sending.send_many))
+    send_batch = blocking(send_api.Sending.send_batch)
+    send_and_confirm = blocking(send_api.Sending.send_and_confirm)
 
 
 class _BaseTransaction(_Sending[T], Block[T]):

@@ -35,10 +35,10 @@ from holdfast.client.errors import (
     TransactionRolledBackError,
     UnsupportedError,
 )
+from holdfast.client.transport.cluster_identity import Identity
 from holdfast.client.transport.connection import ClientConnection
-from holdfast.client.transport.identity import Identity
 from holdfast.client.transport.links import Sender
-from holdfast.client.waits.patience import Patience
+from holdfast.client.waits.suspend_aware_timeout import Patience
 
 ROLLED_BACK = frozenset({TRANSACTION_ROLLBACK, TRANSACTION_TIMEOUT, TRANSACTION_UNKNOWN_ID})
 

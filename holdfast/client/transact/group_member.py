@@ -30,10 +30,10 @@ from holdfast.client.errors import (
 )
 from holdfast.client.options import ProducerOptions
 from holdfast.client.produce.delivery import PendingBatch
-from holdfast.client.produce.partitions import Partitions
+from holdfast.client.produce.partition_routing import Partitions
 from holdfast.client.transact.control_link import CoordinatorWish, NotSent, Unanswered
 from holdfast.client.transact.transaction import BaseTransaction
-from holdfast.client.transact.transactor import Transactor, TransactorSession
+from holdfast.client.transact.transaction_manager import Transactor, TransactorSession
 
 log = logging.getLogger("holdfast.client")
 

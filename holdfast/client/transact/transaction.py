@@ -44,12 +44,12 @@ from holdfast.client.errors import (
 )
 from holdfast.client.produce.accumulator import Accumulator
 from holdfast.client.produce.delivery import PendingBatch
-from holdfast.client.produce.partitions import Partitions
-from holdfast.client.produce.sending import Sending
+from holdfast.client.produce.partition_routing import Partitions
+from holdfast.client.produce.send_api import Sending
+from holdfast.client.transact.consumer_positions import CommittablePosition, OffsetsConsumer, note_all
 from holdfast.client.transact.control_link import ROLLED_BACK
-from holdfast.client.transact.positions import CommittablePosition, OffsetsConsumer, note_all
+from holdfast.client.transact.transaction_manager import Transactor, TransactorSession, pair_of
 from holdfast.client.transact.transactional_sender import TransactionalSender
-from holdfast.client.transact.transactor import Transactor, TransactorSession, pair_of
 
 ATTACH_BOUND_S = 15.0
 """Bound of an attach; a node holds one up to 10 s while a partition has no leader."""

@@ -11,9 +11,9 @@ from collections.abc import Iterable
 
 from holdfast import protocol
 from holdfast.amqp.links.sender_link import SenderLink
+from holdfast.records.batch_transfer import SECTION_BYTES, transfer_of
 from holdfast.records.lengths import LENGTH_BYTES
 from holdfast.records.record_batch import DIGEST_BYTES, HEAD_BYTES, RecordBatch
-from holdfast.records.transfer import SECTION_BYTES, transfer_of
 
 BATCH_BYTES = 256 * 1024
 """Size of one batch, about. More would only wait longer for the first one's outcome."""

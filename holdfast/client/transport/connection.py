@@ -55,7 +55,7 @@ from holdfast.client.errors import (
 )
 from holdfast.client.start_position import Start
 from holdfast.client.transport.address import Address
-from holdfast.client.transport.identity import Identity
+from holdfast.client.transport.cluster_identity import Identity
 from holdfast.client.transport.links import (
     ClientLink,
     Receiver,
@@ -63,9 +63,9 @@ from holdfast.client.transport.links import (
     Sender,
     SenderOwner,
 )
-from holdfast.client.transport.login import ASKS_FOR_LOGIN, login_of
-from holdfast.client.transport.security import Security
-from holdfast.client.waits.patience import Patience
+from holdfast.client.transport.security.credentials import Security
+from holdfast.client.transport.security.sasl_login import ASKS_FOR_LOGIN, login_of
+from holdfast.client.waits.suspend_aware_timeout import Patience
 from holdfast.records.codec import Codec
 from holdfast.records.record_batch import VERSION
 

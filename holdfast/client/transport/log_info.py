@@ -13,7 +13,7 @@ from holdfast.amqp.messages.message import Value, decode_message, offset_text
 from holdfast.client.errors import HoldfastError, ProtocolError, TimeoutExpiredError
 from holdfast.client.transport.connection import ClientConnection
 from holdfast.client.transport.network import Backoff, Network
-from holdfast.client.waits.patience import Patience
+from holdfast.client.waits.suspend_aware_timeout import Patience
 
 
 @dataclass(frozen=True)

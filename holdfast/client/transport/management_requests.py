@@ -29,7 +29,7 @@ from holdfast.client.errors import AdminError, HoldfastError, ProtocolError, Tim
 from holdfast.client.transport.connection import ClientConnection
 from holdfast.client.transport.log_info import OneMessage
 from holdfast.client.transport.network import Network
-from holdfast.client.waits.patience import Patience
+from holdfast.client.waits.suspend_aware_timeout import Patience
 
 _numbers = itertools.count(1)
 

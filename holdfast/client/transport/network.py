@@ -37,17 +37,17 @@ from holdfast.client.errors import (
 )
 from holdfast.client.start_position import Start
 from holdfast.client.transport.address import Address, named_servers
+from holdfast.client.transport.cluster_identity import Identity
 from holdfast.client.transport.connection import ClientConnection
-from holdfast.client.transport.identity import Identity
 from holdfast.client.transport.links import (
     Receiver,
     ReceiverOwner,
     Sender,
     SenderOwner,
 )
-from holdfast.client.transport.security import Security
-from holdfast.client.waits.patience import Patience
-from holdfast.client.waits.release import Release
+from holdfast.client.transport.security.credentials import Security
+from holdfast.client.waits.close_once import CloseOnce
+from holdfast.client.waits.suspend_aware_timeout import Patience
 from holdfast.records.codec import Codec
 
 T = TypeVar("T")
@@ -187,7 +187,7 @@ class Network:
         self._nameless: set[Address] = set()  # their host's name is no host's
         self._untried = set(self._configured)
         self._closed = False
-        self._release = Release(self._let_go, "close connections")
+        self._release = CloseOnce(self._let_go, "close connections")
 
     # ---------------------------------------------------------------- links
 

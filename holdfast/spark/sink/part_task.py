@@ -22,7 +22,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from holdfast.client import EventBatch, GroupMember, ProducerClient
 from holdfast.client.produce.event_batch import MAX_BATCH_BYTES, MAX_BATCH_EVENTS
-from holdfast.client.produce.sending import Sending
+from holdfast.client.produce.send_api import Sending
 from holdfast.client.transact.group_member import GroupNames
 from holdfast.spark.errors import one_sentence
 from holdfast.spark.sink.columns import Router

@@ -19,7 +19,7 @@ from typing import Any
 from holdfast.amqp import Link
 from holdfast.amqp.errors import RESOURCE_LIMIT_EXCEEDED, Error
 from node.listener.errors import Refused
-from node.listener.limits.turns import Turns
+from node.listener.limits.fair_scheduling import Turns
 
 UNDER_WAY = 4
 """Attaches under way of one connection: each takes a millisecond of the turn that answers it. Some hundreds a second

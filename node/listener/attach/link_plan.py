@@ -23,15 +23,15 @@ from holdfast.amqp import Link, ReceiverLink, SenderLink, Source, Target, uint
 from holdfast.amqp.errors import INVALID_FIELD, LINK_REDIRECT, NOT_ALLOWED, NOT_IMPLEMENTED, Error
 from holdfast.records.record_batch import VERSION
 from node.listener import errors
-from node.listener.broker import Broker
+from node.listener.amqp_transactions.coordinator_attach import CoordinatorTerms, coordinator_terms_of
+from node.listener.broker_interface import Broker
 from node.listener.config import RedirectPolicy
 from node.listener.errors import Refused
-from node.listener.incoming import producer_terms
-from node.listener.log_incarnation import OneLog, another_cluster, told_log
-from node.listener.outgoing.consumer_groups import group_terms
-from node.listener.outgoing.consumer_groups.group_terms import GroupTerms
+from node.listener.incoming.idempotent_producers import producer_attach
+from node.listener.log_identity import OneLog, another_cluster, told_log
+from node.listener.outgoing.consumer_groups import group_attach
+from node.listener.outgoing.consumer_groups.group_attach import GroupTerms
 from node.listener.outgoing.source_filters import Selection, read_until, select
-from node.listener.transactions.coordinator_terms import CoordinatorTerms, coordinator_terms_of
 from node.partition.api import ProducerRequest
 
 
@@ -96,7 +96,7 @@ def _plan_incoming(link: ReceiverLink, broker: Broker) -> LinkPlan:
     if address.endswith(protocol.INFO_SUFFIX):
         raise _not_allowed(f"{address} can only be received from")
     one, partition = _log_and_partition(link, address, broker)
-    wish = producer_terms.producer_request_of(link)
+    wish = producer_attach.producer_request_of(link)
     if wish is not None and partition is None:
         raise Refused(errors.producer_needs_partition(one.name))
     return LinkPlan(Kind.INGEST, address, one, one.name, partition, producer=wish)
@@ -116,7 +116,7 @@ def _plan_outgoing(link: SenderLink, broker: Broker) -> LinkPlan:
         return LinkPlan(Kind.INFO, address, named, named.name)
     one, partition = _log_and_partition(link, address, broker)
     selection = select(source.filter)
-    wish = group_terms.group_terms_of(link, source, selection)
+    wish = group_attach.group_terms_of(link, source, selection)
     if wish is not None and wish.epoch is not None and partition is None:
         raise _invalid(f"{protocol.LINK_EPOCH} is a claim on one partition: name it ({protocol.LINK_PARTITION})")
     until = read_until(link.remote_properties.get(protocol.LINK_UNTIL))

@@ -6,8 +6,8 @@ overtakes.
 
 Rules never broken:
  - each delivery is answered exactly once;
- - an append queue submits messages in the order in which the link received them (`ordered_window.py`). So it submits a
-   batch to another leader, or a second time, only when none of its batches is unanswered; then everything that waits
+ - an append queue submits messages in the order in which the link received them (`in_flight_window.py`). So it submits
+   a batch to another leader, or a second time, only when none of its batches is unanswered; then everything that waits
    goes in the old order, followed by what came later;
  - only a batch that *certainly* was not appended is submitted again; `unknown` is reported and never repeated.
 
@@ -23,10 +23,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
+from holdfast.records.in_flight_window import InFlightWindow
 from holdfast.records.lengths import table_of
-from holdfast.records.ordered_window import OrderedWindow
 from holdfast.records.record_batch import SEQUENCES, RecordBatch, seal
-from node.listener.broker import Broker
+from node.listener.broker_interface import Broker
 from node.partition.api import Appended, AppendOutcome, Begins, Failed
 
 RETRY_DELAY_S = 0.05
@@ -110,7 +110,7 @@ class AppendQueue:
         self._closed = False
         self._leader: int | None = None  # to whom the batches in the window went
         self._places = 0
-        self._window: OrderedWindow[QueuedBatch, bool] = OrderedWindow()  # what comes back was certainly not appended
+        self._window: InFlightWindow[QueuedBatch, bool] = InFlightWindow()  # what comes back was certainly not appended
         self._behind: deque[QueuedBatch] = deque()  # what may be submitted once the window is empty
         self._retry: asyncio.TimerHandle | None = None
         self._patience: asyncio.TimerHandle | None = None  # runs from the first refusal to the next success

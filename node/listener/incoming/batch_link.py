@@ -4,8 +4,8 @@ Problem: a batch is stored as it came, for ever, and its head says things that o
 Rules never broken, in addition to those of `incoming_link.py`:
  - what is checked here is all that can be asked without decompressing: that it is one batch and nothing else, both
    checksums, count and table, that nothing in the head is for others to write, and that the numbers are those which
-   the link was granted. Whether the records can be read, the partition's leader asks (`records/contents.py`), which
-   believes no other node;
+   the link was granted. Whether the records can be read, the partition's leader asks (`records/batch_validation.py`),
+   which believes no other node;
  - a batch has one outcome, and is one append; credit counts batches.
 """
 
@@ -17,18 +17,18 @@ from typing import Any
 from holdfast import protocol
 from holdfast.amqp import ReceiverLink, Transfers, uint
 from holdfast.amqp.messages.data_section import content_at
-from holdfast.records.bounded import MAX_UNCOMPRESSED_BYTES
-from holdfast.records.contents import check_head
+from holdfast.records.batch_validation import check_head
+from holdfast.records.decompression_limits import MAX_UNCOMPRESSED_BYTES
 from holdfast.records.record_batch import VERSION, Attributes, Damaged, RecordBatch, read_batch
 from node.listener import errors
+from node.listener.amqp_transactions.connection_transaction import ClientTransaction
 from node.listener.attach.link_plan import LinkPlan
 from node.listener.endpoint import EndpointHost
 from node.listener.errors import Refused
 from node.listener.incoming.append_queue import QueuedBatch
-from node.listener.incoming.idempotent_link import IdempotentLink
+from node.listener.incoming.idempotent_producers.idempotent_link import IdempotentLink
+from node.listener.incoming.idempotent_producers.producer_attach import whole_number
 from node.listener.incoming.incoming_link import IncomingLink
-from node.listener.incoming.producer_terms import whole_number
-from node.listener.transactions.client_transaction import ClientTransaction
 
 MOST_UNANSWERED = 32
 """Unanswered batches of a link. Twice as many are never under way: when a connection breaks between the credit for new

@@ -6,7 +6,7 @@ clients do not know the answer that would be true.
 Rules never broken:
  - a delivery is answered once: accepted only after its record is committed; rejected when the message is at fault;
    released when it certainly was not appended; modified with delivery-failed when nobody can know, to peers that list
-   that outcome. To others that is never said: see `doubtful_deliveries.py`;
+   that outcome. To others that is never said: see `unknown_outcomes.py`;
  - credit is granted for what has been answered, never for what is still under way: the window bounds what a link can
    have in memory here, whatever the peer does;
  - to a peer that knows the extension, an answer that asks for resending is followed by the end of the link, before any
@@ -39,11 +39,11 @@ from holdfast.amqp import (
 )
 from holdfast.amqp.errors import DECODE_ERROR, Error
 from node.listener import errors
+from node.listener.amqp_transactions.connection_transaction import ClientTransaction
 from node.listener.attach.link_plan import LinkPlan
 from node.listener.endpoint import Endpoint, EndpointHost
 from node.listener.incoming.append_queue import AppendQueue, QueuedBatch
-from node.listener.incoming.doubtful_deliveries import find_out
-from node.listener.transactions.client_transaction import ClientTransaction
+from node.listener.incoming.unknown_outcomes import find_out
 from node.partition.api import Appended, Failed
 from node.partition.idempotence.producer_state import FORGOTTEN
 

@@ -4,9 +4,9 @@ Problem: a quarter of a million messages a second must be routed, appended and a
 microseconds for each. So a message that is a body of bytes and nothing else is never touched as such: its length and
 first bytes tell that it is one; a run of messages for one partition is one list, one append, one settle.
 
-Rule never broken: nothing is stored that a reader could not decode (`well_formed.py`): a log would keep it for ever.
-What becomes of each delivery is told by `incoming_link.py`, which this is built upon. Links of idempotent producers
-are served by `idempotent_link.py`, which is this with numbers.
+Rule never broken: nothing is stored that a reader could not decode (`message_validation.py`): a log would keep it for
+ever. What becomes of each delivery is told by `incoming_link.py`, which this is built upon. Links of idempotent
+producers are served by `idempotent_link.py`, which is this with numbers.
 
 Rejected: two classes for bound and agnostic. They differ in one function, which partition; everything that can go wrong
 (answers, credit, order, leaving) is the same, and must stay the same.
@@ -25,9 +25,10 @@ from holdfast.amqp import (
     Transfers,
 )
 from holdfast.amqp.errors import DECODE_ERROR, Error
-from holdfast.amqp.messages.well_formed import all_data
+from holdfast.amqp.messages.message_validation import all_data
 from holdfast.records.record_batch import RecordBatch
 from node.listener import errors
+from node.listener.amqp_transactions.connection_transaction import ClientTransaction
 from node.listener.attach.link_plan import LinkPlan
 from node.listener.endpoint import EndpointHost
 from node.listener.errors import Refused
@@ -36,7 +37,6 @@ from node.listener.incoming.append_queue import QueuedBatch, sealed_messages
 from node.listener.incoming.event_hubs_batch import Envelope, open_envelope, read_plain
 from node.listener.incoming.incoming_link import IncomingLink
 from node.listener.incoming.partition_choice import PartitionChoice
-from node.listener.transactions.client_transaction import ClientTransaction
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.amqp.partition_key import partition_index
+from holdfast.amqp.key_partitioner import partition_index
 from node.listener import errors
 from node.listener.attach.link_plan import LinkPlan
 from node.listener.errors import Refused

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from holdfast import protocol
 from holdfast.amqp import Ingested, ingest, message_annotations
-from holdfast.amqp.messages.well_formed import check_message
+from holdfast.amqp.messages.message_validation import check_message
 from node.listener import errors
 from node.listener.errors import Refused
 

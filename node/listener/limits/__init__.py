@@ -1,1 +1,1 @@
-"""Limits of one peer, in bytes (`accounts`) and time (`turns`), shared by all listeners of the node."""
+"""Limits of one peer, in bytes (`memory_budgets`) and time (`fair_scheduling`), shared by all listeners of the node."""

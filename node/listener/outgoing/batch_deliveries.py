@@ -18,9 +18,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from holdfast import protocol
 from holdfast.amqp import uint
+from holdfast.records.batch_transfer import SECTION_BYTES, transfer_of
 from holdfast.records.lengths import LENGTH_BYTES
 from holdfast.records.record_batch import DIGEST_BYTES, HEAD_BYTES, VERSION, Attributes, RecordBatch
-from holdfast.records.transfer import SECTION_BYTES, transfer_of
 from node.listener.outgoing.partition_cursor import PartitionCursor
 
 DELIVERY_EVENTS = 4096

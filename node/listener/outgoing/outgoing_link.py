@@ -30,8 +30,9 @@ from holdfast import protocol
 from holdfast.amqp import Credit, SenderLink, Settlements, Source, annotated, offset_text, symbol
 from holdfast.amqp.encoding.codec import symbol_array
 from holdfast.amqp.errors import INTERNAL_ERROR, MESSAGE_SIZE_EXCEEDED, RESOURCE_LIMIT_EXCEEDED, Error
-from holdfast.amqp.links.keeping import DELIVERY_BYTES
+from holdfast.amqp.links.memory_accounting import DELIVERY_BYTES
 from holdfast.records.record_batch import Damaged
+from node.client_transactions.transaction import StagedPosition
 from node.listener import errors
 from node.listener.attach.link_plan import LinkPlan
 from node.listener.endpoint import Endpoint, EndpointHost
@@ -40,7 +41,6 @@ from node.listener.outgoing.partition_cursor import PartitionCursor
 from node.listener.outgoing.redelivery import Redelivery
 from node.listener.outgoing.single_deliveries import SingleDeliveries
 from node.partition.api import After, Earliest, Latest, ReaderClaim, ReadError, Start
-from node.transactions.transaction import StagedPosition
 
 LEAST_UNSETTLED = 8
 """Deliveries that a link may have unsettled even when its connection is at its limit: other links shut none out."""

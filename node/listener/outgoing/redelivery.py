@@ -16,8 +16,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from holdfast.amqp import Accepted, DeliveryState, Modified, Rejected, Released, SenderLink, Transactional
-from node.listener.outgoing.handed_out import UnsettledDeliveries
-from node.listener.transactions.client_transaction import ClientTransaction, ReceivingLink
+from node.listener.amqp_transactions.connection_transaction import ClientTransaction, ReceivingLink
+from node.listener.outgoing.unsettled_deliveries import UnsettledDeliveries
 
 
 class Cursor(Protocol):

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from node.partition.api import Failed, LogView, PartitionHandle
-from node.partition.consumer_groups.queries import Assign, Assigned, GroupList, ListGroups, Revoke
+from node.partition.consumer_groups.group_queries import Assign, Assigned, GroupList, ListGroups, Revoke
 
 MAX_WAITING = 1000
 """Attaches that wait for a partition of one group: each asks every second."""

@@ -24,7 +24,17 @@ import msgspec
 
 from cluster.raft import NotLeader, Outcome, Overloaded
 from node.partition.api import Failed, ReadError
-from node.partition.commands import encode_group_command
+from node.partition.consumer_groups.group_queries import (
+    Assign,
+    Assigned,
+    GroupAnswer,
+    GroupList,
+    GroupQuestion,
+    GroupRow,
+    ListGroups,
+    ReaderClaim,
+    Revoke,
+)
 from node.partition.consumer_groups.group_state import (
     Claim,
     Commit,
@@ -38,17 +48,7 @@ from node.partition.consumer_groups.group_state import (
     Ousted,
     Owned,
 )
-from node.partition.consumer_groups.queries import (
-    Assign,
-    Assigned,
-    GroupAnswer,
-    GroupList,
-    GroupQuestion,
-    GroupRow,
-    ListGroups,
-    ReaderClaim,
-    Revoke,
-)
+from node.partition.partition_commands import encode_group_command
 from node.partition.raft_group import Proposer, propose
 from node.partition.reader import LocalReader
 

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from typing import Protocol
 
 from holdfast.records.record_batch import Damaged, RecordBatch
-from node.partition.commands import Append, OpenProducer, Trim, UnknownCommand, decode
 from node.partition.consumer_groups.group_state import Claim, Commit, Delete, EndClaim
-from node.partition.entries.queries import DumpEntries, EntryList, EntryRow
-from node.partition.entry import ENTRY_REGULAR, batches_in
+from node.partition.entries.entry_queries import DumpEntries, EntryList, EntryRow
 from node.partition.offset_index import IndexRow
+from node.partition.partition_commands import Append, OpenProducer, Trim, UnknownCommand, decode
+from node.partition.raft_entry import ENTRY_REGULAR, batches_in
 from node.partition.transactions.control_record import Marker
 from node.partition.transactions.transaction_commands import Begin, Prepare, StageOffset
 from node.storage.errors import StorageDamaged

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from node.partition.entries.queries import AskFate, Fate
+from node.partition.entries.entry_queries import AskFate, Fate
 
 
 class ReadyLeader(Protocol):

@@ -11,7 +11,6 @@ from collections.abc import Callable
 
 from node.partition.api import Failed, ProducerInfo, ProducerOpened, ProducerRequest
 from node.partition.appender import REFUSALS
-from node.partition.commands import OpenProducer
 from node.partition.idempotence.producer_state import (
     NOTHING,
     Producer,
@@ -19,8 +18,9 @@ from node.partition.idempotence.producer_state import (
     batches_of,
     nonsense,
 )
-from node.partition.machine import AppendRejected, Fence, Opened
+from node.partition.partition_commands import OpenProducer
 from node.partition.raft_group import Proposer, propose
+from node.partition.state_machine import AppendRejected, Fence, Opened
 
 Stolen = Callable[[int], None]
 

@@ -28,7 +28,7 @@ because what it grants must survive the leader that granted it, and because a hi
 must have been announced before its first record arrives.
 
 What is forgotten is decided by the entries alone: by their order, and by the time that passed from one to the next
-(`LONGEST_STEP_MS` of node/partition/machine.py), so that no leap of a leader's clock makes a producer forgotten.
+(`LONGEST_STEP_MS` of node/partition/state_machine.py), so that no leap of a leader's clock makes a producer forgotten.
 
 Each number up to the last one of an epoch is stored, so a number alone tells that a record is; its digest tells that it
 is the same record. Where memory is scarce the digests go and the count stays: a producer that keeps the rules hears the
@@ -50,7 +50,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from holdfast.records.record_batch import DIGEST_BYTES, SEQUENCES, RecordBatch
-from node.partition.commands import OpenProducer
+from node.partition.partition_commands import OpenProducer
 
 MAX_PRODUCER_ID = (1 << 63) - 1
 MAX_EPOCH = (1 << 15) - 1

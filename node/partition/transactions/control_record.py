@@ -17,7 +17,7 @@ from enum import IntEnum
 
 from holdfast.records.lengths import table_of
 from holdfast.records.record_batch import NO_PRODUCER, Damaged, Numbering, RecordBatch, seal
-from node.partition.entry import join
+from node.partition.raft_entry import join
 
 _RECORD = struct.Struct(">hhhi")
 _VERSION = 0

@@ -23,18 +23,18 @@ from msgspec import structs
 from cluster.crash_points import crash_point
 from cluster.raft import NotLeader, Overloaded
 from node.partition.api import Failed
-from node.partition.commands import encode_transaction_command
-from node.partition.machine import PartitionMachine
-from node.partition.questions import TransactionAnswer, TransactionQuestion
+from node.partition.leader_queries import TransactionAnswer, TransactionQuestion
+from node.partition.partition_commands import encode_transaction_command
 from node.partition.raft_group import Proposer, propose
+from node.partition.state_machine import PartitionMachine
 from node.partition.transactions.control_record import ControlType, Marker
-from node.partition.transactions.queries import (
+from node.partition.transactions.transaction_commands import Begin, Prepare, StageOffset
+from node.partition.transactions.transaction_queries import (
     ListTransactions,
     OpenTransactionRow,
     OpenTransactions,
     WriteMarker,
 )
-from node.partition.transactions.transaction_commands import Begin, Prepare, StageOffset
 from node.partition.transactions.transaction_state import OpenTransaction, TransactionDone, TransactionRefused
 
 log = logging.getLogger(__name__)

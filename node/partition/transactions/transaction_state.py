@@ -60,7 +60,7 @@ from node.partition.idempotence.producer_state import (
     compare,
     remember,
 )
-from node.partition.transactions.aborted_ranges import AbortedRange, AbortedRanges
+from node.partition.transactions.aborted_transactions import AbortedRange, AbortedRanges
 from node.partition.transactions.control_record import Marker
 from node.partition.transactions.transaction_commands import Begin, Prepare, StageOffset
 

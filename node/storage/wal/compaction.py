@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from rocksdict import Rdict, ReadOptions
 
-from node.storage.options import DiskOptions
+from node.storage.rocksdb_options import DiskOptions
 from node.storage.row_format import (
     ENTRY_KEY_BYTES,
     place_of,

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from node.storage.errors import StorageDamaged
-from node.storage.syncing import System
+from node.storage.fsync import System
 from node.storage.wal.record_format import (
     MARKER_BYTES,
     SEGMENT_HEAD_BYTES,
@@ -84,7 +84,7 @@ class Recovery:
         """Iterate over a segment's records. Returns whether it is one."""
         file, path = self._opened(number), self._path(number)
         # What is applied from here must not become durable in RocksDB before it is durable in the write-ahead log; and
-        # it is what the disk has that counts, see syncing.py.
+        # it is what the disk has that counts, see fsync.py.
         self._system.sync_data(file, path)
         self._system.forget_cached(file)
         head = read_segment_head(file, number, path)

@@ -18,7 +18,7 @@ The rules:
  - a batch is one record; a record is whole, with checksums that match, or it was never written (record_format.py);
  - records follow each other without a gap in their sequence numbers, over all segments; a segment says how long the one
    before it was. So a record can be missing at the very end only, and there only if it was not durable (recovery.py);
- - a sync that failed has failed for everybody and for ever (../syncing.py);
+ - a sync that failed has failed for everybody and for ever (../fsync.py);
  - a segment is never written to again once it is sealed or its process is gone; a restart begins a new one.
 
 Rejected: reusing old segments (a file of known size syncs a little faster; stale records then look like good ones), and
@@ -38,9 +38,9 @@ from pathlib import Path
 from crc32c import crc32c
 
 from node.storage.errors import StorageDamaged, SyncFailed
-from node.storage.syncing import System
-from node.storage.wal.cached_write import write_all
-from node.storage.wal.direct_writer import DirectWriter
+from node.storage.fsync import System
+from node.storage.wal.direct_io import DirectWriter
+from node.storage.wal.page_cache_write import write_all
 from node.storage.wal.record_format import (
     SEGMENT_HEAD_BYTES,
     Op,

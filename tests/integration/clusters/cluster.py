@@ -31,7 +31,7 @@ from holdfast.client.admin import AdminClient
 from holdfast.client.errors import HoldfastError
 from holdfast.client.transport.log_info import PartitionInfo
 from holdfast.client.transport.network import NetworkOptions
-from holdfast.client.transport.security import Security
+from holdfast.client.transport.security.credentials import Security
 from tests.integration.clusters.forked import ForkedNode, nursery
 from tests.ports import free_ports
 

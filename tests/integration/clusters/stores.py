@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cluster.raft import entries_stored_under
-from node.partition.entry import batch_at
 from node.partition.offset_index import OffsetIndex
+from node.partition.raft_entry import batch_at
 from node.storage import NodeIdentity, Store
 from tests.integration.clusters.cluster import Cluster, NodeFiles
 

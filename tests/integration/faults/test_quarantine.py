@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cluster.raft.log.keys import CHECK, HARD, LAYOUT, group_prefix
+from cluster.raft.log.key_layout import CHECK, HARD, LAYOUT, group_prefix
 from holdfast.client.errors import AdminError
 from tests.integration.clusters.cluster import Cluster, wait_until
 from tests.integration.clusters.repairing import holdfast, wait_caught_up

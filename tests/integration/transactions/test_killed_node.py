@@ -15,7 +15,7 @@ import pytest
 from holdfast import protocol
 from holdfast.amqp import Accepted, Coordinator
 from holdfast.client import ConsumerClient, ProducerClient, Start
-from node.transactions.manager import MAX_TIMEOUT_MS, OWN_PREFIX
+from node.client_transactions.transactional_ids import MAX_TIMEOUT_MS, OWN_PREFIX
 from tests.integration.clusters.cluster import READY_WITHIN_S, Cluster, wait_until
 from tests.integration.transactions.transactor import LISTENER
 from tests.unit.listener.support.peer import Peer

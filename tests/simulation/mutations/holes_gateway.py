@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 
-from cluster.rpc.calls import append_session, append_stream, services
-from cluster.rpc.calls.append_stream import AppendStream, refusal_behind
+from cluster.rpc.grpc_calls import append_client, append_server, call_handlers
+from cluster.rpc.grpc_calls.append_client import AppendStream, refusal_behind
 from node.listener.incoming import append_queue
 from node.listener.incoming.append_queue import AppendQueue
 
@@ -34,14 +34,14 @@ def _only_behind_the_unknown(failure: Any, node: int) -> Any:
 @contextlib.contextmanager
 def leaders_take_what_follows_a_refusal() -> Iterator[None]:
     """A leader that refused a request for the moment appends those behind it."""
-    with mock.patch.object(append_session, "refusal_behind", _only_behind_the_unknown):
+    with mock.patch.object(append_server, "refusal_behind", _only_behind_the_unknown):
         yield
 
 
 @contextlib.contextmanager
 def streams_take_more_after_a_refusal() -> Iterator[None]:
     """A gateway goes on with a stream on which something was refused for the moment."""
-    with mock.patch.object(append_stream, "refusal_behind", _only_behind_the_unknown):
+    with mock.patch.object(append_client, "refusal_behind", _only_behind_the_unknown):
         yield
 
 
@@ -97,11 +97,11 @@ def queues_forget_the_order() -> Iterator[None]:
 @contextlib.contextmanager
 def readers_begin_one_later() -> Iterator[None]:
     """A reader that goes on at another node passes over an event."""
-    start = services.decode_start
+    start = call_handlers.decode_start
 
     def later(request: Any, types: Any) -> Any:
         found = start(request, types)
         return types.After(found.offset + 1) if isinstance(found, types.After) else found
 
-    with mock.patch.object(services, "decode_start", later):
+    with mock.patch.object(call_handlers, "decode_start", later):
         yield

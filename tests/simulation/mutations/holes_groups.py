@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 
-from node.coordinator.groups.state import NONE_CLOSED, MemberRecord, WriterRecord
-from node.coordinator.groups.writers import Writers
-from node.coordinator.machine import CoordinatorMachine
-from node.coordinator.state import TransactionalId
-from node.transactions.transaction import HeldTransaction
+from node.client_transactions.transaction import HeldTransaction
+from node.transaction_coordinator.state import TransactionalId
+from node.transaction_coordinator.state_machine import CoordinatorMachine
+from node.transaction_coordinator.transaction_groups.group_state import NONE_CLOSED, MemberRecord, WriterRecord
+from node.transaction_coordinator.transaction_groups.group_state_machine import Writers
 
 
 @contextlib.contextmanager

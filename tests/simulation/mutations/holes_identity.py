@@ -6,16 +6,16 @@ import contextlib
 from collections.abc import Iterator
 from unittest import mock
 
-from cluster.boot_counters import DirectoryStart, KnownStart, copy_fault
 from cluster.raft.elections.election import Election
-from cluster.rpc import start_memory
-from node.startup.start_memory import StoredStarts
+from cluster.rpc import peer_boot_counters
+from cluster.stale_copy_detection import DirectoryStart, KnownStart, copy_fault
+from node.startup.stored_boot_counters import StoredStarts
 
 
 @contextlib.contextmanager
 def starts_not_compared() -> Iterator[None]:
     """Whoever has the incarnation is let in."""
-    with mock.patch.object(start_memory, "copy_fault", return_value=None):
+    with mock.patch.object(peer_boot_counters, "copy_fault", return_value=None):
         yield
 
 
@@ -26,7 +26,7 @@ def starts_without_marks() -> Iterator[None]:
     def counted(start: DirectoryStart, known: KnownStart) -> str | None:
         return copy_fault(DirectoryStart(start.boot), KnownStart(known.boot))
 
-    with mock.patch.object(start_memory, "copy_fault", counted):
+    with mock.patch.object(peer_boot_counters, "copy_fault", counted):
         yield
 
 

@@ -8,9 +8,9 @@ from math import inf
 from unittest import mock
 
 from cluster.raft.elections.vote_recovery import VoteRecovery
+from cluster.raft.heartbeats.node_heartbeats import NodeHeartbeats, _Followed, _Led
+from cluster.raft.heartbeats.quiescence import QuietLinks
 from cluster.raft.interfaces import NodeId
-from cluster.raft.quiescence.node_heartbeats import NodeHeartbeats, _Followed, _Led
-from cluster.raft.quiescence.quiet_links import QuietLinks
 
 
 @contextlib.contextmanager

@@ -26,9 +26,9 @@ from cluster.raft.pysyncobj.core import Core, MatchIndex, RaftMember
 from cluster.raft.raft_pb2 import AppendEntries, VoteRequest
 from cluster.raft.read_index import ReadDone, ReadIndex
 from cluster.raft.replication import step
+from cluster.raft.replication.message_validation import ANY, RAFT_RANGES, RangeTable
 from cluster.raft.replication.progress import Progress
 from cluster.raft.replication.step import Stepper
-from cluster.raft.replication.wire_ranges import ANY, RAFT_RANGES, RangeTable
 from cluster.raft.snapshot.sender import SnapshotSender
 from cluster.raft.snapshot.staging import Staging
 

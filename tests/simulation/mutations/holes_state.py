@@ -19,7 +19,7 @@ from cluster.raft.raft_pb2 import FetchBody
 from cluster.raft.snapshot import receiver
 from holdfast.records.record_batch import RecordBatch
 from node.cluster_clock import ClusterClock
-from node.partition import machine as partition_machine
+from node.partition import state_machine as partition_machine
 from node.partition.consumer_groups.group_state import (
     Commit,
     Denied,
@@ -35,8 +35,8 @@ from node.partition.idempotence.producer_state import (
     ProducerRefusal,
     ProducerTable,
 )
-from node.partition.machine import PartitionMachine
-from node.partition.replica import PartitionReplica
+from node.partition.partition_replica import PartitionReplica
+from node.partition.state_machine import PartitionMachine
 from node.raft_loop import TurnInput
 from tests.simulation.world import scarce_memory
 

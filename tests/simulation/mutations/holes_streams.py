@@ -8,10 +8,10 @@ from contextlib import AbstractContextManager
 from typing import Any
 from unittest import mock
 
-from cluster.rpc.streams import frame_reader
-from cluster.rpc.streams.frames import Encodable, PartQueue
-from cluster.rpc.streams.inbound import InboundStream
-from cluster.rpc.streams.outbound import OutboundLink
+from cluster.rpc.raft_transport import frame_reader
+from cluster.rpc.raft_transport.frame_writer import Encodable, PartQueue
+from cluster.rpc.raft_transport.inbound import InboundStream
+from cluster.rpc.raft_transport.outbound import OutboundLink
 
 
 @contextlib.contextmanager

@@ -13,25 +13,25 @@ from weakref import WeakSet
 
 import msgspec
 
-from cluster.rpc.calls import remote_reader
+from cluster.rpc.grpc_calls import read_client
 from holdfast.amqp import Rejected
-from node.coordinator import replica as coordinator_replica
-from node.coordinator.commands import AddPartitions, EndTransaction, NodeStart
-from node.coordinator.gone_nodes import GoneNodes
-from node.coordinator.machine import CoordinatorMachine
-from node.coordinator.markers import MarkerSender
-from node.coordinator.queries import NoteAndEnd
-from node.coordinator.replica import CoordinatorReplica
-from node.coordinator.transitions import DECIDED, TransactionState
+from node.client_transactions.transaction import HeldTransaction
+from node.client_transactions.transactional_producer import TransactionalProducer
 from node.listener import errors
+from node.listener.amqp_transactions.connection_transaction import ClientTransaction
 from node.listener.outgoing.partition_cursor import PartitionCursor
-from node.listener.transactions.client_transaction import ClientTransaction
 from node.partition.api import Failed
-from node.partition.transactions.queries import WriteMarker
+from node.partition.transactions.transaction_queries import WriteMarker
 from node.partition.transactions.transaction_state import OpenTransaction, TransactionTable
 from node.replica_manager import NodeSightings
-from node.transactions.producer import TransactionalProducer
-from node.transactions.transaction import HeldTransaction
+from node.transaction_coordinator import coordinator_replica
+from node.transaction_coordinator.coordinator_commands import AddPartitions, EndTransaction, NodeStart
+from node.transaction_coordinator.coordinator_queries import NoteAndEnd
+from node.transaction_coordinator.coordinator_replica import CoordinatorReplica
+from node.transaction_coordinator.dead_nodes import GoneNodes
+from node.transaction_coordinator.marker_sender import MarkerSender
+from node.transaction_coordinator.state_machine import CoordinatorMachine
+from node.transaction_coordinator.transitions import DECIDED, TransactionState
 
 # ---------------------------------------------------------------- coordinators
 
@@ -367,10 +367,10 @@ def what_a_filter_holds_is_forgotten() -> Iterator[None]:
 
 @contextlib.contextmanager
 def gateways_read_what_is_open() -> Iterator[None]:
-    encode_open = remote_reader.encode_open
+    encode_open = read_client.encode_open
 
     def uncommitted(start: Any, types: Any, group: int, window_bytes: int, owner: Any, _: bool) -> Any:
         return encode_open(start, types, group, window_bytes, owner, True)
 
-    with mock.patch.object(remote_reader, "encode_open", uncommitted):
+    with mock.patch.object(read_client, "encode_open", uncommitted):
         yield

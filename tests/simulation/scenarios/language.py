@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.raft import ENTRY_REGULAR, RaftMessage, RaftOptions
-from cluster.raft.replication.messages import Stamp
+from cluster.raft.replication.message_encoding import Stamp
 from tests.simulation.scenarios.stage import GROUP, Pair, Stage, describe
 
 DIRECTORY = Path(__file__).parent

@@ -26,7 +26,7 @@ from cluster.raft import (
     Turn,
 )
 from cluster.raft.log.entry_cache import EntryCache
-from cluster.raft.log.keys import group_prefix
+from cluster.raft.log.key_layout import group_prefix
 from cluster.raft.log.log_store import LogStore
 from cluster.raft.raft_pb2 import FetchReply, FetchRequest
 from tests.simulation.world.disk import SimBatch, SimDisk

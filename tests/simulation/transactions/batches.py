@@ -11,11 +11,17 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from node.coordinator.commands import Declined
-from node.coordinator.groups.commands import AbortGroup, CommitGroup, GroupDecided, OpenGroup, WriterOpened
+from node.client_transactions.errors import TransactionFailed
+from node.client_transactions.transaction_group_member import MemberTerms
 from node.partition.api import Failed
-from node.transactions.errors import TransactionFailed
-from node.transactions.member import MemberTerms
+from node.transaction_coordinator.coordinator_commands import Declined
+from node.transaction_coordinator.transaction_groups.group_commands import (
+    AbortGroup,
+    CommitGroup,
+    GroupDecided,
+    OpenGroup,
+    WriterOpened,
+)
 from tests.simulation.checker import Violation
 from tests.simulation.transactions.load import TransactionalLoad
 from tests.simulation.transactions.writers import SimWriters, WriterSession

@@ -16,8 +16,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from node.coordinator.commands import Added, AddPartitions, Decided, EndTransaction
-from node.coordinator.groups.commands import (
+from node.transaction_coordinator.coordinator_commands import Added, AddPartitions, Decided, EndTransaction
+from node.transaction_coordinator.transaction_groups.group_commands import (
     AbortGroup,
     CommitGroup,
     ExpireGroup,

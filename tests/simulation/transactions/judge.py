@@ -18,8 +18,15 @@ from typing import Any
 
 from cluster.raft import ENTRY_REGULAR
 from holdfast.records.record_batch import RecordBatch
-from node.coordinator import commands as coordinator
-from node.coordinator.commands import (
+from node.client_transactions.transaction import StagedPosition
+from node.partition.consumer_groups.group_state import Claim, Done, EndClaim, Owned
+from node.partition.partition_commands import decode
+from node.partition.state_machine import AppendAccepted
+from node.partition.transactions.control_record import Marker
+from node.partition.transactions.transaction_commands import StageOffset
+from node.partition.transactions.transaction_state import TransactionDone
+from node.transaction_coordinator import coordinator_commands as coordinator
+from node.transaction_coordinator.coordinator_commands import (
     Added,
     AddPartitions,
     Complete,
@@ -29,13 +36,6 @@ from node.coordinator.commands import (
     Expire,
     Registered,
 )
-from node.partition.commands import decode
-from node.partition.consumer_groups.group_state import Claim, Done, EndClaim, Owned
-from node.partition.machine import AppendAccepted
-from node.partition.transactions.control_record import Marker
-from node.partition.transactions.transaction_commands import StageOffset
-from node.partition.transactions.transaction_state import TransactionDone
-from node.transactions.transaction import StagedPosition
 from tests.simulation.checker import Violation
 from tests.simulation.transactions.group_judge import GroupLedger
 from tests.simulation.world.events import PartitionJudge

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast import protocol
 from holdfast.amqp import DeliveryState, Described, Message, decode_message, encode_message, symbol
+from holdfast.records.batch_transfer import batches_in
 from holdfast.records.record_batch import RecordBatch
-from holdfast.records.transfer import batches_in
+from node.client_transactions.transaction import HeldTransaction, StagedPosition
+from node.listener.amqp_transactions.connection_transaction import ClientTransaction
 from node.listener.incoming.append_queue import QueuedBatch
 from node.listener.outgoing.batch_deliveries import BatchDeliveries
 from node.listener.outgoing.partition_cursor import PartitionCursor
 from node.listener.outgoing.source_filters import select
-from node.listener.transactions.client_transaction import ClientTransaction
 from node.partition.api import After
-from node.transactions.transaction import HeldTransaction, StagedPosition
 from tests.batches import batch_of
 from tests.simulation.checker import Violation
 from tests.simulation.transactions.judge import TransactionsJudge

@@ -10,9 +10,9 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from node.coordinator.commands import NodeStart
-from node.transactions.coordinators import Coordinators
-from node.transactions.manager import TransactionManager
+from node.client_transactions.coordinator_lookup import Coordinators
+from node.client_transactions.transactional_ids import TransactionManager
+from node.transaction_coordinator.coordinator_commands import NodeStart
 from tests.simulation.checker import Violation
 from tests.simulation.transactions.questions import QuestionNetwork, Questions
 from tests.simulation.world.nodes import SimNode

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from unittest import mock
 
 from cluster.crash_points import intercepted
-from node.coordinator import gone_nodes
-from node.coordinator.machine import CoordinatorMachine
+from node.client_transactions import transaction, transactional_producer
+from node.client_transactions.transaction import HeldTransaction
 from node.partition.transactions import participant
-from node.transactions import producer, transaction
-from node.transactions.transaction import HeldTransaction
+from node.transaction_coordinator import dead_nodes
+from node.transaction_coordinator.state_machine import CoordinatorMachine
 from tests.simulation.plan import Disk, LogPlan, Plan
 from tests.simulation.transactions.delays import Delays
 from tests.simulation.transactions.node import CrashPoints
@@ -95,11 +95,11 @@ def around(
     schedule.delays = Delays(schedule, delayed)
     with (
         intercepted(schedule.crash_points.reached),
-        mock.patch.object(producer.secrets, "token_hex", side_effect=lambda _: f"{next(numbers):024}"),
+        mock.patch.object(transactional_producer.secrets, "token_hex", side_effect=lambda _: f"{next(numbers):024}"),
         mock.patch.object(HeldTransaction, "answers_early", early),
         mock.patch.object(participant, "GRACE_S", choice(GRACES_S)),
         mock.patch.object(transaction, "NOTE_AFTER_S", choice(NOTES_AFTER_S)),
-        mock.patch.object(gone_nodes, "GONE_AFTER_S", choice(GONE_AFTER_S)),
+        mock.patch.object(dead_nodes, "GONE_AFTER_S", choice(GONE_AFTER_S)),
         mock.patch.dict(CoordinatorMachine.__init__.__kwdefaults__, epochs=choice(EPOCHS)),
     ):
         yield

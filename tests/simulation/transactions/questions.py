@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast.records.record_batch import RecordBatch
-from node import peer_types
+from node import peer_codec
 from node.partition.api import Appended, AppendOutcome, Begins, Failed
 from tests.simulation.world.rpc.calls import SimNetwork, SimPeerClient, SimWire
 
@@ -34,17 +34,17 @@ class Questions:
         self._schedule = schedule
 
     async def ask(self, caller: TransactionalNode, called: int, group: int, question: Any) -> Any:
-        data = peer_types.encode_question(question)
+        data = peer_codec.encode_question(question)
 
         async def served(node: TransactionalNode) -> Any:
             replica = node.replicas.replica(group)
             if replica is None:
                 return Failed("not_leader", True, f"node {node.id} has no replica of group {group}")
-            answer = await replica.ask(peer_types.decode_question(data))
-            return answer if isinstance(answer, Failed) else peer_types.encode_answer(answer)
+            answer = await replica.ask(peer_codec.decode_question(data))
+            return answer if isinstance(answer, Failed) else peer_codec.encode_answer(answer)
 
         answer = await self._exchange(caller, called, type(question).__name__, question, served)
-        return peer_types.decode_answer(answer) if isinstance(answer, bytes) else answer
+        return peer_codec.decode_answer(answer) if isinstance(answer, bytes) else answer
 
     async def append(
         self, caller: TransactionalNode, called: int, group: int, batch: RecordBatch, begins: Begins | None

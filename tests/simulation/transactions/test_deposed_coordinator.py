@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from node.coordinator.commands import AddPartitions, Register, Registered
-from node.coordinator.queries import AskOutcome, TransactionOutcome
+from node.transaction_coordinator.coordinator_commands import AddPartitions, Register, Registered
+from node.transaction_coordinator.coordinator_queries import AskOutcome, TransactionOutcome
 from tests.simulation.mutations.holes_transactions import outcomes_are_not_confirmed
 from tests.simulation.runner import quiet
 from tests.simulation.schedule import Schedule

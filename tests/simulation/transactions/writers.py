@@ -12,11 +12,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from holdfast.records.record_batch import RecordBatch
+from node.client_transactions.errors import TransactionFailed
+from node.client_transactions.transaction import HeldTransaction, StagedPosition
+from node.client_transactions.transactional_producer import TransactionalProducer
 from node.partition.api import Appended, Begins, Failed
 from node.partition.consumer_groups.group_state import Claim, Owned
-from node.transactions.errors import TransactionFailed
-from node.transactions.producer import TransactionalProducer
-from node.transactions.transaction import HeldTransaction, StagedPosition
 from tests.batches import numbered
 from tests.simulation.checker import Violation
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from cluster.boot_counters import DirectoryStart
 from cluster.metadata import (
     COORDINATORS,
     LogRecord,
@@ -19,6 +18,7 @@ from cluster.metadata import (
 )
 from cluster.metadata import metadata_pb2 as pb
 from cluster.raft import METADATA_GROUP, Committed, Outcome, RaftError, stored_groups
+from cluster.stale_copy_detection import DirectoryStart
 from tests.simulation.checker import Violation
 
 if TYPE_CHECKING:

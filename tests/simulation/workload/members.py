@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from cluster.raft import Committed, Outcome, RaftError
 from node.partition.api import Earliest, ReaderClaim
-from node.partition.commands import encode_group_command
 from node.partition.consumer_groups.group_state import (
     Claim,
     Commit,
@@ -22,6 +21,7 @@ from node.partition.consumer_groups.group_state import (
     GroupCommand,
     Owned,
 )
+from node.partition.partition_commands import encode_group_command
 from node.partition.reader import LocalReader
 from tests.simulation.checker import Violation
 from tests.simulation.world.events import PartitionJudge

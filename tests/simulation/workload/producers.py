@@ -18,9 +18,9 @@ from crc32c import crc32c
 
 from cluster.raft import Committed, Outcome, RaftError
 from node.partition.api import Appended, AppendOutcome, Failed
-from node.partition.commands import OpenProducer
 from node.partition.idempotence.producer_state import FORGOTTEN, SEQUENCES
-from node.partition.machine import Opened
+from node.partition.partition_commands import OpenProducer
+from node.partition.state_machine import Opened
 from tests.batches import numbered
 from tests.simulation.checker import Violation
 from tests.simulation.world.events import PartitionJudge

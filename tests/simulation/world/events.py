@@ -17,16 +17,16 @@ from collections.abc import Iterable, Sequence
 
 from holdfast.records.record_batch import RecordBatch
 from node.partition.api import Appended
-from node.partition.commands import Command, decode
 from node.partition.consumer_groups.group_state import (
     Claim,
     Commit,
     Done,
     Owned,
 )
-from node.partition.entry import batches_in
 from node.partition.idempotence.producer_state import FORGOTTEN, SEQUENCES
-from node.partition.machine import AppendAccepted, Trimmed
+from node.partition.partition_commands import Command, decode
+from node.partition.raft_entry import batches_in
+from node.partition.state_machine import AppendAccepted, Trimmed
 from tests.simulation.checker import GroupJudge, Violation
 
 

@@ -24,11 +24,11 @@ from cluster.raft import (
     RaftMessage,
     Turn,
 )
-from cluster.raft.replication.messages import IncomingMessage, ReceivedAppend
+from cluster.raft.replication.message_encoding import IncomingMessage, ReceivedAppend
 from holdfast.records.record_batch import Damaged
 from node.broker import NodeBroker
 from node.cluster_clock import ClusterClock
-from node.partition.replica import PartitionReplica
+from node.partition.partition_replica import PartitionReplica
 from node.raft_loop import TurnInput
 from node.replica_manager import ReplicaManager
 from node.storage import StorageDamaged, SyncFailed

@@ -12,7 +12,7 @@ import random
 from pathlib import Path
 
 from chaos.disk.sectors import mixed
-from node.storage.syncing import System
+from node.storage.fsync import System
 
 NOISE = 0.2
 """The share of torn files that hold something else where nothing was synced: what the sectors held before."""

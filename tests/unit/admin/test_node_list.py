@@ -12,7 +12,7 @@ import pytest
 from cluster.rpc import Callers, PeerNetwork, Unavailable
 from node.admin.administration import Administration
 from node.admin.errors import AdminRequestFailed
-from tests.unit.metadata.test_machine import Cluster
+from tests.unit.metadata.test_state_machine import Cluster
 
 
 class Peer:

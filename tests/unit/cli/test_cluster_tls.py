@@ -13,7 +13,7 @@ import grpc
 import pytest
 
 from cluster.rpc import peer_tls
-from cluster.rpc.calls import methods
+from cluster.rpc.grpc_calls import methods
 from cluster.rpc.handshake import METADATA_KEY, hello_to
 from cluster.rpc.rpc_pb2 import AdminRequest
 from holdfast.cli.local_cluster.authority import NodeAuthority

@@ -18,7 +18,7 @@ from holdfast.client import (
 )
 from holdfast.client.transport.connection import ClientConnection
 from holdfast.client.transport.network import Network
-from holdfast.client.waits.release import Release
+from holdfast.client.waits.close_once import CloseOnce
 from tests.unit.client.support.tiny_node import TinyNode
 from tests.unit.listener.support.peer import WAIT_S, eventually
 
@@ -108,7 +108,7 @@ async def test_what_letting_go_raises_is_raised_to_the_first_who_is_there_to_hea
         await go.wait()
         raise OSError("the disk is full")
 
-    release = Release(work, "work")
+    release = CloseOnce(work, "work")
     first = asyncio.create_task(release.done())
     await asyncio.sleep(0)
     first.cancel()

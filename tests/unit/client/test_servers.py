@@ -13,7 +13,7 @@ from holdfast.client.errors import ConfigurationError, HoldfastError, TimeoutExp
 from holdfast.client.transport import network
 from holdfast.client.transport.address import Address
 from holdfast.client.transport.connection import ClientConnection
-from holdfast.client.transport.security import Security
+from holdfast.client.transport.security.credentials import Security
 from tests.ports import free_port
 from tests.unit.client.support.tiny_node import TinyNode
 from tests.unit.listener.support.peer import eventually

@@ -12,7 +12,7 @@ import pytest
 from holdfast.client import AdminClient, ConsumerClient, ConsumerOptions, NetworkOptions, Start
 from holdfast.client.consume import partition_receiver
 from holdfast.client.transport import connection
-from holdfast.client.waits.patience import Patience
+from holdfast.client.waits.suspend_aware_timeout import Patience
 from tests.unit.client.support.tiny_node import TinyNode
 from tests.unit.listener.support.peer import eventually
 

@@ -25,7 +25,7 @@ from holdfast.client import (
     sync,
 )
 from holdfast.client.produce.delivery import Delivery
-from holdfast.client.sync.twin import SyncClient, Twin
+from holdfast.client.sync.blocking_proxy import SyncClient, Twin
 from tests.unit.client.support.tiny_node import REJECTED, TinyNode
 
 T = TypeVar("T")

@@ -20,8 +20,8 @@ from node.listener.management import (
     REQUESTS_UNDER_WAY,
 )
 from node.security.audit import AuditLog
-from node.security.gate import Gate
-from node.security.visitor import WRITTEN_CHARACTERS
+from node.security.authentication import Gate
+from node.security.connection_identity import WRITTEN_CHARACTERS
 from tests.unit.listener.support.peer import Peer, eventually
 from tests.unit.listener.support.single import SingleNode
 

@@ -26,7 +26,7 @@ from cluster.metadata import (
 )
 from cluster.raft import METADATA_GROUP, MultiRaft, NotLeader, RaftOptions
 from cluster.rpc import PeerNetwork
-from node import peer_types
+from node import peer_codec
 from node.raft_loop import RaftLoop, TurnInput
 from tests.ports import free_port
 from tests.simulation.world.disk import SimDisk
@@ -64,7 +64,7 @@ class Member:
             on_messages=self.multiraft.deliver,
             on_up=self._up,
             on_down=self._down,
-            types=peer_types,
+            types=peer_codec,
             partitions=self,
             admin=self,
         )

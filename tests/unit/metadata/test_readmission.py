@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from cluster.boot_counters import DirectoryStart
 from cluster.metadata import MetadataMachine, MetadataView, Ok, Refusal, create_log, readmit_node, register_node
-from cluster.metadata.machine import encode_command
 from cluster.metadata.metadata_pb2 import Command
+from cluster.metadata.state_machine import encode_command
+from cluster.stale_copy_detection import DirectoryStart
 from tests.simulation.world.disk import SimBatch
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from cluster.metadata import MetadataMachine, Ok, Refusal, activate_version, create_log, encode_command, register_node
 from cluster.metadata import metadata_pb2 as pb
-from cluster.metadata.ranges import command_fault
+from cluster.metadata.command_validation import command_fault
 from cluster.raft import UnknownEntry
 from cluster.versions import UNSET, VersionRange, mismatch
 from tests.simulation.world.disk import SimBatch

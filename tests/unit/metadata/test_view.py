@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cluster.metadata import InvalidRequest, alter_log, delete_log, from_request
-from tests.unit.metadata.test_machine import Cluster
+from tests.unit.metadata.test_state_machine import Cluster
 
 
 def test_partitions_are_found_by_name_by_group_and_by_node() -> None:

@@ -14,10 +14,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from holdfast.client import AdminClient, ProducerClient, RejectedError, TransactionRolledBackError
+from node.client_transactions.transaction_group_member import MemberTerms
 from node.listener import AdminRequestFailed
 from node.monitoring import group_lag
 from node.monitoring.http_server import MAX_CONNECTIONS, MAX_HEAD_BYTES
-from node.transactions.member import MemberTerms
 from scripts.docs import reference
 from tests.batches import batch_of
 from tests.unit.listener.support.cluster import ListenerCluster

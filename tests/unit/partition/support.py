@@ -10,7 +10,7 @@ from cluster.raft import MultiRaft, RaftOptions
 from holdfast.records.record_batch import RecordBatch
 from node.partition.api import Appended, AppendOutcome
 from node.partition.limits import PartitionLimits
-from node.partition.replica import PartitionReplica
+from node.partition.partition_replica import PartitionReplica
 from node.storage import DiskOptions, NodeIdentity, Store
 from tests.batches import batch_of
 

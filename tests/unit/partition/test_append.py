@@ -10,14 +10,14 @@ import pytest
 from cluster.raft import Committed, Discarded, RaftOptions, Unknown
 from holdfast.amqp import Message, decode_message, encode_message, symbol
 from holdfast.records import record_batch
-from holdfast.records.bounded import MAX_UNCOMPRESSED_BYTES
+from holdfast.records.batch_validation import effort_of
 from holdfast.records.codec import Codec
-from holdfast.records.contents import effort_of
+from holdfast.records.decompression_limits import MAX_UNCOMPRESSED_BYTES
 from holdfast.records.record_batch import RecordBatch, read_batch, with_heads
 from node.partition import appender
 from node.partition.api import Appended, Failed
-from node.partition.entry import batches_in
 from node.partition.limits import MAX_RECORD_BYTES, PartitionLimits
+from node.partition.raft_entry import batches_in
 from tests.batches import batch_of, numbered, of_bodies, promising, with_content, with_head
 from tests.unit.partition.support import START_MS, Answers, PartitionNode, read_all
 

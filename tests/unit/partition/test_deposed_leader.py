@@ -12,15 +12,15 @@ import pytest
 from cluster.raft import ENTRY_REGULAR, NotLeader, RaftGroup
 from node.admin import consumer_groups
 from node.admin.errors import AdminRequestFailed
-from node.coordinator import commands
-from node.coordinator.queries import IdList, ListIds
-from node.coordinator.replica import CoordinatorReplica
 from node.partition.api import Failed
+from node.partition.consumer_groups.group_queries import GroupList, ListGroups
 from node.partition.consumer_groups.group_state import Claim, Commit, Done, Owned
-from node.partition.consumer_groups.queries import GroupList, ListGroups
-from node.partition.replica import PartitionReplica
-from node.partition.transactions.queries import ListTransactions, OpenTransactions
+from node.partition.partition_replica import PartitionReplica
+from node.partition.transactions.transaction_queries import ListTransactions, OpenTransactions
 from node.replica_manager import NodeSightings
+from node.transaction_coordinator import coordinator_commands
+from node.transaction_coordinator.coordinator_queries import IdList, ListIds
+from node.transaction_coordinator.coordinator_replica import CoordinatorReplica
 from tests.batches import batch_of
 from tests.unit.partition.support import Answers
 from tests.unit.raft.cluster import GROUP, STEP_S, RaftStage
@@ -147,8 +147,8 @@ async def test_a_coordinator_lists_no_ids() -> None:
     stage = Replicas(CoordinatorReplica)
     stage.elect(OLD)
     stage.until(lambda: stage.machines[OLD].is_leader)
-    register = commands.Register("t", "h", 60_000, 1)
-    stage.group(OLD).propose(ENTRY_REGULAR + commands.encode(register), lambda _: None)
+    register = coordinator_commands.Register("t", "h", 60_000, 1)
+    stage.group(OLD).propose(ENTRY_REGULAR + coordinator_commands.encode(register), lambda _: None)
     stage.run(0.1)
     listed = await stage.answer(stage.machines[OLD].ask(ListIds("")))
     assert isinstance(listed, IdList)

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from cluster.raft import UnknownEntry
 from holdfast.records.record_batch import Damaged, RecordBatch
-from node.partition.commands import OpenProducer, Trim, UnknownCommand, decode
-from node.partition.entry import MAX_BATCHES, batches_in, join
-from node.partition.machine import (
+from node.partition.partition_commands import OpenProducer, Trim, UnknownCommand, decode
+from node.partition.raft_entry import MAX_BATCHES, batches_in, join
+from node.partition.state_machine import (
     AppendAccepted,
     AppendRejected,
     ForgetBelow,

@@ -11,8 +11,8 @@ import pytest
 
 from holdfast.records.record_batch import Damaged, OpenBatch
 from node.partition.api import After, AfterTime, Earliest, Latest, PartitionDescription, ReadError, Start, Unconfirmed
-from node.partition.entry import batches_in
 from node.partition.limits import PartitionLimits
+from node.partition.raft_entry import batches_in
 from node.storage import StorageDamaged
 from tests.batches import batch_of
 from tests.unit.partition.support import START_MS, PartitionNode, flat, read_all

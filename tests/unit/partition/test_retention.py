@@ -9,9 +9,9 @@ import pytest
 
 from cluster.raft import RaftOptions
 from node.partition.api import After, Earliest
-from node.partition.commands import OpenProducer
-from node.partition.entry import join
 from node.partition.offset_index import OffsetIndex, erase, group_range
+from node.partition.partition_commands import OpenProducer
+from node.partition.raft_entry import join
 from node.partition.retention import plan_trim
 from tests.batches import batch_of
 from tests.unit.partition.support import GROUP, PartitionNode, flat, read_all

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from node.partition.entries.queries import AskFate, Fate
+from node.partition.entries.entry_queries import AskFate, Fate
 from tests.unit.partition.support import PartitionNode
 
 KNOWN, GONE, NEVER, LATER = Fate(True), Fate(None), Fate(False), Fate(None, pending=True)

@@ -8,9 +8,9 @@ from unittest import mock
 import pytest
 
 from cluster.raft import ApplyFailed, Committed, InvariantBroken, NotLeader, Overloaded, RaftMessage, RaftOptions
+from cluster.raft.heartbeats.node_heartbeats import NODE_MESSAGES
 from cluster.raft.log.log_store import LogStore
-from cluster.raft.quiescence.node_heartbeats import NODE_MESSAGES
-from cluster.raft.replication.messages import ReceivedAppend
+from cluster.raft.replication.message_encoding import ReceivedAppend
 from tests.simulation.world.disk import SimBatch
 from tests.unit.raft.cluster import GROUP, ListMachine, RaftStage, kinds
 

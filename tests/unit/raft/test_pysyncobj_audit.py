@@ -7,7 +7,7 @@ import pytest
 
 from cluster.raft import Committed, Discarded, InvariantBroken, NotLeader, RaftMessage, RaftOptions
 from cluster.raft.pysyncobj.core import Core
-from cluster.raft.replication.messages import Stamp
+from cluster.raft.replication.message_encoding import Stamp
 from tests.unit.raft.cluster import GROUP, RaftStage, kinds
 
 STAMP = Stamp(GROUP, 1)

@@ -11,16 +11,16 @@ import grpc
 import pytest
 
 from cluster.raft import FetchRequest, NotLeader
-from cluster.raft.replication.messages import IncomingMessage
+from cluster.raft.replication.message_encoding import IncomingMessage
 from cluster.rpc import PeerNetwork, PeerTls, options
 from cluster.rpc import rpc_pb2 as pb
-from cluster.rpc.calls import methods
+from cluster.rpc.grpc_calls import methods
 from cluster.rpc.handshake import METADATA_KEY
+from cluster.rpc.raft_transport.frame_writer import FRAME_HELLO, submessage
+from cluster.rpc.raft_transport.stream_protocol import DiallerEnd
 from cluster.rpc.rpc_pb2 import Hello
-from cluster.rpc.streams.ends import DiallerEnd
-from cluster.rpc.streams.frames import FRAME_HELLO, submessage
 from holdfast.records.record_batch import Numbering, RecordBatch
-from node import peer_types
+from node import peer_codec
 from node.partition import api
 from node.partition.consumer_groups.group_state import Owned
 from tests.ports import free_port
@@ -215,7 +215,7 @@ class TestNode:
             on_messages=self._on_messages,
             on_up=lambda peer: self.events.append(("up", peer)),
             on_down=lambda peer: self.events.append(("down", peer)),
-            types=peer_types,
+            types=peer_codec,
             partitions=self,
             admin=self,
             tls=tls,

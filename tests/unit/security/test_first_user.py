@@ -10,13 +10,13 @@ from typing import Any, cast
 import pytest
 
 from cluster.metadata import CommandProposer, MetadataView, Ok, Refusal, UserRecord
-from holdfast.client.transport.login import password_keys
+from holdfast.client.transport.security.sasl_login import password_keys
 from node.admin.errors import AdminRequestFailed
 from node.config import ConfigError, SecuritySection
 from node.security.authorisation import NoAccess
 from node.startup import first_user
 from node.startup.first_user import first_user_of, have_first_user
-from node.startup.gates import Gates
+from node.startup.listener_security import Gates
 
 
 @pytest.fixture

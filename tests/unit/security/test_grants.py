@@ -14,8 +14,8 @@ from holdfast.amqp import Error, LinkDetached, errors, symbol
 from holdfast.amqp.framing.sasl import FixedLogin
 from holdfast.client import AdminClient, AdminError, NetworkOptions, Security
 from node.listener.attach import permissions
+from node.security.authentication import Gate
 from node.security.authorisation import Need, Policy
-from node.security.gate import Gate
 from node.security.principal import ANONYMOUS, Principal
 from tests.unit.listener.support.peer import Peer, message
 from tests.unit.security.people import KnownUsers, allow, deny, user

@@ -21,9 +21,9 @@ from holdfast.amqp.framing.handshake import AMQP_HEADER, SASL_HEADER, frame, per
 from holdfast.amqp.framing.sasl import Challenge, LoginAccepted, LoginDenied, LoginLater
 from holdfast.client import AdminClient, AuthenticationError, NetworkOptions, Security
 from node.security.audit import AuditLog
+from node.security.authentication import Gate
 from node.security.authorisation import Policy
-from node.security.gate import Gate
-from node.security.mechanisms import Credentials, Plain, Scram
+from node.security.sasl_mechanisms import Credentials, Plain, Scram
 from node.security.tls import ServerTls
 from node.security.tokens import TokenRefused, TokenRules, TokenVerifier
 from tests.authority import Authority
@@ -418,7 +418,7 @@ def jwt_symbol(text: str) -> Any:
 def test_a_server_has_to_prove_that_it_knows_the_user(known: KnownUsers, honest: bool) -> None:
     """One in the midst, that lets anybody in to hear what they send."""
     from holdfast.amqp import AuthenticationWork, ConnectionClosed, Engine
-    from holdfast.client.transport.login import login_of
+    from holdfast.client.transport.security.sasl_login import login_of
 
     class Liar(Scram):
         def respond(self, data: bytes) -> Any:

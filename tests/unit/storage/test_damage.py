@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from node.storage import DiskFull, StorageDamaged, Store
-from node.storage.options import DiskOptions
+from node.storage.rocksdb_options import DiskOptions
 from tests.unit.storage.support import (
     SMALL,
     WHO,

@@ -45,7 +45,7 @@ from holdfast.client.errors import (
 )
 from holdfast.client.transport.log_info import read_info
 from holdfast.client.transport.network import Network
-from holdfast.client.transport.zookeeper_client import (
+from holdfast.client.transport.zookeeper.zookeeper_client import (
     ZooKeeperAddress,
     ZooKeeperLogin,
     explain,

@@ -30,7 +30,7 @@ from typing import Any
 from urllib.parse import quote
 
 from holdfast.client.errors import HoldfastError, ProtocolError
-from holdfast.client.transport.zookeeper_client import ZooKeeperLogin, end_client, make_client
+from holdfast.client.transport.zookeeper.zookeeper_client import ZooKeeperLogin, end_client, make_client
 
 FORMAT = 1
 

@@ -17,18 +17,18 @@ from dataclasses import replace
 from holdfast import protocol
 from holdfast.amqp import SenderLink, Settlements, Source, offset_text, symbol
 from holdfast.amqp.errors import CONNECTION_FORCED, DETACH_FORCED, LINK_REDIRECT
+from node.client_transactions.transaction import StagedPosition
 from node.listener import errors
 from node.listener.attach.link_plan import LinkPlan
 from node.listener.endpoint import EndpointHost
 from node.listener.errors import Refused
-from node.listener.outgoing.consumer_groups.claims import claim_all, let_go
 from node.listener.outgoing.consumer_groups.durable_start import resumed
 from node.listener.outgoing.consumer_groups.owned_partition import OwnedPartition
+from node.listener.outgoing.consumer_groups.ownership_claims import claim_all, let_go
 from node.listener.outgoing.outgoing_link import OutgoingLink
 from node.listener.outgoing.partition_cursor import PartitionCursor
 from node.partition.api import Earliest, Latest, ReaderClaim, ReadError, Start
 from node.partition.consumer_groups.group_state import NOTHING, End
-from node.transactions.transaction import StagedPosition
 
 SETTLE_WAIT_S = 1.0
 """Time for a member that is asked to let go of a partition to settle its deliveries."""

@@ -24,7 +24,7 @@ from operator import itemgetter
 from typing import Any, Protocol
 
 from node.listener import errors
-from node.listener.broker import Broker
+from node.listener.broker_interface import Broker
 from node.listener.errors import Refused
 from node.partition.api import After, Earliest, Failed, Question, ReaderClaim, Start
 from node.partition.consumer_groups.group_state import (

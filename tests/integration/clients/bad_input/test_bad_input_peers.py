@@ -11,7 +11,7 @@ import pytest
 
 from cluster.rpc import rpc_pb2 as pb
 from cluster.rpc.handshake import METADATA_KEY
-from cluster.rpc.refusals import WHY
+from cluster.rpc.refusal_log import WHY
 from cluster.versions import NEWEST
 from tests.integration.clients.bad_input.test_bad_input_amqp import HTTP, TLS_HELLO, seeded
 from tests.integration.clusters.cluster import Cluster

@@ -17,7 +17,7 @@ import pytest
 from proton import ConnectionException, Message, SSLDomain
 from proton.utils import BlockingConnection
 
-from holdfast.client.transport.security import Security
+from holdfast.client.transport.security.credentials import Security
 from tests.authority import Authority, CertificateFiles
 from tests.integration.clients.stock.java_clients import MISSING, build
 from tests.integration.clusters.cluster import Cluster, ClusterSettings, wait_until

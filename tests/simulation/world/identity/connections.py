@@ -16,10 +16,10 @@ from asyncio import events
 from collections.abc import Callable, Coroutine, Generator
 from typing import TYPE_CHECKING, Any
 
-from cluster.boot_counters import STARTS_REMEMBERED, DirectoryStart
 from cluster.rpc.handshake import Who
 from cluster.rpc.rpc_pb2 import Hello
-from node.startup.start_memory import StoredStarts
+from cluster.stale_copy_detection import STARTS_REMEMBERED, DirectoryStart
+from node.startup.stored_boot_counters import StoredStarts
 from tests.simulation.checker import Violation
 
 if TYPE_CHECKING:

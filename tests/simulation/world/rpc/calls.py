@@ -17,11 +17,11 @@ from unittest.mock import NonCallableMock
 import grpc
 from grpc.aio import EOF  # type: ignore[attr-defined]
 
-from cluster.rpc.calls.methods import APPEND, READ
-from cluster.rpc.calls.peer_client import GrpcPeerClient
-from cluster.rpc.calls.services import Services
+from cluster.rpc.grpc_calls.call_handlers import Services
+from cluster.rpc.grpc_calls.methods import APPEND, READ
+from cluster.rpc.grpc_calls.peer_client import GrpcPeerClient
 from cluster.rpc.handshake import Who
-from node import peer_types
+from node import peer_codec
 from tests.simulation.checker import Violation
 from tests.simulation.world.rpc.virtual_loop import EXPECTED
 
@@ -243,7 +243,7 @@ class SimWire:
         replicas, nothing_else = cast(Any, node.replicas), NonCallableMock()
         return Services(
             who=_who(node),
-            types=peer_types,
+            types=peer_codec,
             partitions=replicas,
             admin=nothing_else,
             serve_fetch=nothing_else,
@@ -275,7 +275,7 @@ class SimPeerClient(GrpcPeerClient):
 
     def __init__(self, wire: SimWire, caller: SimNode, called: int) -> None:
         who = _who(caller)
-        super().__init__(called, lambda: who.hello_to(called), lambda: f"node {called}", peer_types)  # type: ignore[arg-type]
+        super().__init__(called, lambda: who.hello_to(called), lambda: f"node {called}", peer_codec)  # type: ignore[arg-type]
         self._wire_channel = _Channel(wire, caller, called)
 
     def _open_channel(self) -> Any:

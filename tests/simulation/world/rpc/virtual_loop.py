@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from cluster.rpc.streams.errors import StreamError
+from cluster.rpc.raft_transport.errors import StreamError
 from tests.simulation.checker import Violation
 from tests.simulation.world.rpc.lives import LIFE
 

@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from cluster.rpc.streams.errors import StreamError, StreamLost
+from cluster.rpc.raft_transport.errors import StreamError, StreamLost
 from tests.simulation.checker import Violation
 from tests.simulation.world.rpc.calls import SimCall, SimWire
 from tests.simulation.world.rpc.virtual_loop import EXPECTED

@@ -15,11 +15,11 @@ from unittest import mock
 from unittest.mock import NonCallableMock
 
 from cluster.raft import OutgoingMessage, RaftMessage
-from cluster.raft.replication import messages as raft_messages
-from cluster.raft.replication.messages import IncomingMessage
+from cluster.raft.replication import message_encoding as raft_messages
+from cluster.raft.replication.message_encoding import IncomingMessage
 from cluster.rpc import options
 from cluster.rpc.handshake import Who
-from cluster.rpc.streams.network import PeerNetwork
+from cluster.rpc.raft_transport.peer_network import PeerNetwork
 from tests.simulation.checker import Violation
 from tests.simulation.world.nodes import SimNode
 from tests.simulation.world.rpc.lives import LIFE

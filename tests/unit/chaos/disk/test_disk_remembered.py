@@ -15,7 +15,7 @@ REMEMBER = """
 import os
 from pathlib import Path
 from cluster.discovery import RememberedCluster
-from node.storage.syncing import make_directory
+from node.storage.fsync import make_directory
 home = Path(os.environ["HOLDFAST_DISK_ROOT"]) / "deep" / "data"
 make_directory(home)
 memory = RememberedCluster(home)

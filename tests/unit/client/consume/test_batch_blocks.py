@@ -9,8 +9,8 @@ import pytest
 from holdfast.amqp import Message, encode_message
 from holdfast.client.blocks.batch_block import BatchBlock
 from holdfast.client.events import ReceivedEvent
+from holdfast.records.batch_transfer import transfer_of
 from holdfast.records.record_batch import Numbering, OpenBatch
-from holdfast.records.transfer import transfer_of
 
 
 def block_of(bodies: list[bytes], *, as_bodies: bool) -> BatchBlock:

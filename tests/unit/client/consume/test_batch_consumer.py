@@ -15,7 +15,7 @@ from holdfast.client import (
     ReceivedEvent,
     Start,
 )
-from holdfast.client.consume.batch_window import FIRST
+from holdfast.client.consume.batch_credit import FIRST
 from node.listener.outgoing.batch_deliveries import DELIVERY_EVENTS
 from tests.unit.client.support.real_cluster import Nodes
 

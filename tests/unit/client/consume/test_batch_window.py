@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.client.consume.batch_window import EXPECTED_BYTES, EXPECTED_EVENTS, FADING, FIRST, MOST, BatchWindow
+from holdfast.client.consume.batch_credit import EXPECTED_BYTES, EXPECTED_EVENTS, FADING, FIRST, MOST, BatchWindow
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ from holdfast.client import (
     RangeClient,
     Start,
 )
+from holdfast.records.batch_transfer import transfer_of
 from holdfast.records.record_batch import RecordBatch, seal
-from holdfast.records.transfer import transfer_of
 from node.listener.outgoing import batch_deliveries
 from tests.unit.client.support.real_cluster import Nodes
 

@@ -16,7 +16,7 @@ from holdfast.client import (
     encode_event,
     sync,
 )
-from holdfast.client.consume.lent_events import LentEvents
+from holdfast.client.consume.prefetched_events import LentEvents
 from holdfast.client.events import ReceivedEvent
 from tests.unit.client.support.tiny_node import TinyNode
 

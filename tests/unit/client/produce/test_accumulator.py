@@ -21,8 +21,8 @@ from holdfast.client.produce.accumulator import (
     Accumulator,
 )
 from holdfast.client.produce.batch_queue import BatchQueue
+from holdfast.client.produce.partition_routing import Partitions
 from holdfast.client.produce.partition_sender import ProducerStats
-from holdfast.client.produce.partitions import Partitions
 from holdfast.client.transport.network import Network
 
 BODY = bytes(100)

@@ -13,7 +13,7 @@ from holdfast.client.events import encode_event
 from holdfast.client.produce import batch_queue
 from holdfast.client.produce.batch_queue import BatchQueue
 from holdfast.client.produce.delivery import EVENT_COST, PendingBatch
-from holdfast.client.produce.pieces import PIECE_BYTES, PIECE_EVENTS, Pieces
+from holdfast.client.produce.send_many import PIECE_BYTES, PIECE_EVENTS, Pieces
 from holdfast.records.codec import Codec
 from holdfast.records.record_batch import RecordBatch
 

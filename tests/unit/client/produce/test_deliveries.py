@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast.client import ConfigurationError, Delivery, Event, ProducerClient, ProducerOptions, RejectedError
-from holdfast.client.produce import batch_queue, sending
+from holdfast.client.produce import batch_queue, send_api
 from holdfast.client.produce.batch_queue import BatchQueue
 from holdfast.client.produce.delivery import EVENT_COST, PendingBatch
 from holdfast.client.produce.producer_identity import MAX_SEQUENCE
@@ -269,7 +269,7 @@ async def test_of_a_batch_that_was_cut_a_part_may_fail_and_who_asked_has_heard_o
 async def test_what_is_wrong_with_an_event_raises_before_it_is_taken_in(
     node: TinyNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sending, "MAX_MESSAGE_BYTES", 1000)
+    monkeypatch.setattr(send_api, "MAX_MESSAGE_BYTES", 1000)
     async with ProducerClient(node.address, "trades", idempotent=True) as producer:
         event = Event(bytes(1001))
         with pytest.raises(ConfigurationError, match="1001 bytes is more than any message holds"):

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from holdfast.amqp import decode_message
+from holdfast.amqp.key_partitioner import partition_index
 from holdfast.amqp.links.delivery_states import ACCEPTED
-from holdfast.amqp.partition_key import partition_index
 from holdfast.client import (
     BatchFullError,
     ClosedError,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.amqp.partition_key import key_code, partition_index
+from holdfast.amqp.key_partitioner import key_code, partition_index
 
 # Published vectors of the service's own hash.
 CODES = {

@@ -10,8 +10,8 @@ import pytest
 
 from holdfast.amqp import decode_message
 from holdfast.amqp.engine.engine import MAX_MESSAGE_BYTES
+from holdfast.amqp.key_partitioner import partition_index
 from holdfast.amqp.links.delivery_states import ACCEPTED, RELEASED
-from holdfast.amqp.partition_key import partition_index
 from holdfast.client import (
     BufferFullError,
     ClosedError,

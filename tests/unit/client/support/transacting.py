@@ -11,8 +11,8 @@ import pytest
 
 from holdfast.amqp import Accepted, decode_message
 from holdfast.client import AdminClient, ProducerClient
-from node.listener.transactions.client_transaction import ClientTransaction
-from node.listener.transactions.coordinator_link import CoordinatorLink
+from node.listener.amqp_transactions.connection_transaction import ClientTransaction
+from node.listener.amqp_transactions.control_link import CoordinatorLink
 from tests.unit.client.support.real_cluster import Nodes
 from tests.unit.listener.support.peer import Peer
 from tests.unit.listener.support.reading import start_at

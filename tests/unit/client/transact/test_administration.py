@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.client import AdminClient, AdminError, ProducerClient, TransactionRolledBackError
-from node.coordinator.replica import CoordinatorReplica
+from node.transaction_coordinator.coordinator_replica import CoordinatorReplica
 from tests.unit.client.support.real_cluster import Nodes
 from tests.unit.client.support.transacting import bodies, noted
 from tests.unit.listener.support.cluster import ListenerCluster

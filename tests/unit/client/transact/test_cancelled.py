@@ -9,9 +9,9 @@ import pytest
 from holdfast.amqp.links.delivery_states import DeliveryState
 from holdfast.client import InvalidOperationError, ProducerClient
 from holdfast.client.transact.control_link import ControlLink
-from holdfast.client.transact.transactor import TransactorSession
-from node.listener.transactions.client_transaction import ClientTransaction
-from node.listener.transactions.coordinator_link import CoordinatorLink
+from holdfast.client.transact.transaction_manager import TransactorSession
+from node.listener.amqp_transactions.connection_transaction import ClientTransaction
+from node.listener.amqp_transactions.control_link import CoordinatorLink
 from tests.unit.client.support.real_cluster import Nodes
 from tests.unit.client.support.transacting import bodies
 from tests.unit.listener.support.peer import WAIT_S

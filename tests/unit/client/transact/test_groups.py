@@ -25,12 +25,12 @@ from holdfast.client import (
     TransactionRolledBackError,
     WriterChangedError,
 )
+from holdfast.client.transact.transaction_manager import TransactorSession
 from holdfast.client.transact.transactional_sender import TransactionalSender
-from holdfast.client.transact.transactor import TransactorSession
 from holdfast.client.transport.connection import ClientConnection
-from node.coordinator.groups.state import WriterRecord
-from node.coordinator.markers import MarkerSender
-from node.listener.transactions.coordinator_link import CoordinatorLink
+from node.listener.amqp_transactions.control_link import CoordinatorLink
+from node.transaction_coordinator.marker_sender import MarkerSender
+from node.transaction_coordinator.transaction_groups.group_state import WriterRecord
 from tests.unit.client.support.real_cluster import Nodes
 from tests.unit.client.support.transacting import bodies
 from tests.unit.listener.support.peer import eventually

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from holdfast.client import ProducerClient, ProducerFencedError
-from node.listener.transactions.coordinator_link import CoordinatorLink
-from node.transactions.manager import TransactionManager
-from node.transactions.producer import TransactionalProducer
+from node.client_transactions.transactional_ids import TransactionManager
+from node.client_transactions.transactional_producer import TransactionalProducer
+from node.listener.amqp_transactions.control_link import CoordinatorLink
 from tests.unit.client.support.real_cluster import Nodes
 from tests.unit.client.support.transacting import bodies, cut
 from tests.unit.listener.support.peer import WAIT_S, eventually

@@ -17,7 +17,7 @@ from holdfast.client import (
     Start,
     TransactionRolledBackError,
 )
-from holdfast.client.consume.handed_out import HandedOutEvents
+from holdfast.client.consume.uncommitted_events import HandedOutEvents
 from tests.unit.client.support.members import filled
 from tests.unit.client.support.real_cluster import Nodes
 from tests.unit.client.support.transacting import bodies, cut

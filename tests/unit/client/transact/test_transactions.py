@@ -31,8 +31,8 @@ from holdfast.client.transact.transactional_sender import MOST_UNDER_WAY, Transa
 from holdfast.client.transport.connection import ClientConnection
 from holdfast.records.codec import Codec
 from holdfast.records.record_batch import RecordBatch
-from node.coordinator import replica
-from node.coordinator.markers import MarkerSender
+from node.transaction_coordinator import coordinator_replica
+from node.transaction_coordinator.marker_sender import MarkerSender
 from tests.unit.client.support.real_cluster import Nodes
 from tests.unit.client.support.transacting import bodies, cut, cut_before_the_answer, noted
 from tests.unit.listener.support.peer import eventually
@@ -459,7 +459,7 @@ async def test_a_commit_returns_at_the_decision_if_it_is_to(nodes: Nodes, monkey
     async with producer(nodes, log, "hasty", commit_answer="decided") as one:
         with monkeypatch.context() as patch:
             patch.setattr(MarkerSender, "_send_one", held)
-            patch.setattr(replica, "COMPLETE_WAIT_S", 1000.0)
+            patch.setattr(coordinator_replica, "COMPLETE_WAIT_S", 1000.0)
             async with one.transaction() as tx:
                 await tx.send(b"first", partition="0")
         assert await bodies(nodes, log) == []

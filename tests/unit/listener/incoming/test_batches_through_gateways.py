@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from cluster.rpc import rpc_pb2 as pb
-from cluster.rpc.calls.append_stream import AppendStream, StreamEnded
+from cluster.rpc.grpc_calls.append_client import AppendStream, StreamEnded
 from holdfast.amqp import Message, encode_message, symbol, uint
 from holdfast.amqp.messages.data_section import content_at
 from holdfast.client import ProducerClient, ProducerOptions
 from holdfast.records.codec import Codec
 from holdfast.records.record_batch import Attributes, Damaged, RecordBatch, read_batch
 from node.listener.incoming import batch_link
-from node.partition.commands import Append, decode
+from node.partition.partition_commands import Append, decode
 from tests.batches import batch_of, carried, of_bodies
 from tests.unit.listener.incoming.test_record_batches import FOR_THE_NODE, WRONG_CONTENT
 from tests.unit.listener.support.cluster import ListenerCluster

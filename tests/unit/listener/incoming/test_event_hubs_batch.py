@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast.amqp import MalformedMessage, Message, decode_message, encode_message, symbol
-from holdfast.amqp.partition_key import partition_index
+from holdfast.amqp.key_partitioner import partition_index
 from holdfast.records.record_batch import MAX_RECORDS
 from node.listener.incoming import event_hubs_batch
 from node.listener.incoming.event_hubs_batch import MAX_SECTIONS, open_envelope

@@ -15,7 +15,7 @@ from holdfast.amqp import (
     symbol,
 )
 from node.listener.incoming import routing_annotations
-from node.listener.incoming.idempotent_link import CREDIT_LIMIT
+from node.listener.incoming.idempotent_producers.idempotent_link import CREDIT_LIMIT
 from tests.unit.listener.support.peer import Peer, eventually, message
 from tests.unit.listener.support.producing import (
     ARGUMENT_ERROR,

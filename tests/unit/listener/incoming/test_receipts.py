@@ -6,8 +6,8 @@ from typing import Any
 
 from holdfast import protocol
 from holdfast.amqp import ACCEPTED, OtherState, Rejected, SenderLink, Source, symbol, uint
+from holdfast.records.batch_transfer import transfer_of
 from holdfast.records.record_batch import VERSION
-from holdfast.records.transfer import transfer_of
 from tests.batches import of_bodies
 from tests.unit.listener.support.peer import Peer, message
 from tests.unit.listener.support.producing import events, terms

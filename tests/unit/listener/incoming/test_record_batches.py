@@ -9,12 +9,12 @@ import pytest
 from holdfast import protocol
 from holdfast.amqp import Accepted, LinkDetached, Message, decode_message, encode_message, symbol, uint
 from holdfast.records import record_batch
-from holdfast.records.bounded import MAX_UNCOMPRESSED_BYTES
 from holdfast.records.codec import Codec
+from holdfast.records.decompression_limits import MAX_UNCOMPRESSED_BYTES
 from holdfast.records.record_batch import RecordBatch
 from node.listener.incoming.batch_link import MOST_UNANSWERED
-from node.partition.entry import batches_in
 from node.partition.idempotence.producer_state import REMEMBERED_EVENTS
+from node.partition.raft_entry import batches_in
 from tests.batches import batch_of, carried, numbered, of_bodies, promising, with_content, with_head
 from tests.unit.listener.support.enveloping import ACCEPTED, RawSender
 from tests.unit.listener.support.peer import Peer, message

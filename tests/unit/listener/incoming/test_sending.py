@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast.amqp import ACCEPTED, Accepted, ConnectionClosed, Rejected, symbol
-from holdfast.amqp.partition_key import partition_index
+from holdfast.amqp.key_partitioner import partition_index
 from node.listener.incoming import routing_annotations
 from node.partition.api import Failed
 from tests.unit.listener.support.peer import Peer, eventually, message

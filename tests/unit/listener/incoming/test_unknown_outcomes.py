@@ -15,7 +15,7 @@ from holdfast.amqp import ACCEPTED, RELEASED, Modified, Source
 from holdfast.amqp import LinkDetached as Detached
 from holdfast.records.record_batch import RecordBatch
 from node.partition.api import AppendDone, Appended, Begins, Failed
-from node.partition.entries.queries import AskFate, Fate
+from node.partition.entries.entry_queries import AskFate, Fate
 from tests.unit.listener.support.cluster import ListenerCluster
 from tests.unit.listener.support.peer import Peer, eventually, message
 from tests.unit.listener.support.single import SingleNode

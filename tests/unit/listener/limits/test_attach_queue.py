@@ -7,7 +7,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from node.listener.attach.attach_queue import UNDER_WAY, WAITING, AttachQueue
-from node.listener.limits.turns import Turns
+from node.listener.limits.fair_scheduling import Turns
 
 
 class Link:

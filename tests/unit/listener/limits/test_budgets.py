@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from holdfast.amqp import ConnectionClosed, LinkDetached, Message, SenderLink, encode_message, symbol
-from holdfast.amqp.links.keeping import DELIVERY_BYTES, LINK_BYTES
+from holdfast.amqp.links.memory_accounting import DELIVERY_BYTES, LINK_BYTES
 from node.listener.attach import attach_queue
-from node.listener.connection import Connection
-from node.listener.limits.turns import Turns
+from node.listener.connections.connection import Connection
+from node.listener.limits.fair_scheduling import Turns
 from node.listener.outgoing.consumer_groups.owned_partition import OwnedPartition
 from tests.attacks import wire
 from tests.attacks.wire import RawWire
@@ -261,7 +261,7 @@ async def test_input_that_waits_for_its_turn_is_not_read_further_and_is_taken_in
 async def test_who_does_not_open_makes_room_for_those_who_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:
-    monkeypatch.setattr(f"node.listener.limits.strangers.{limit}", 5)
+    monkeypatch.setattr(f"node.listener.limits.unauthenticated_connections.{limit}", 5)
     node = await small(tmp_path)
     idle = [await asyncio.open_connection("127.0.0.1", node.port) for _ in range(8)]
     async with Peer(node.port) as peer:

@@ -10,9 +10,9 @@ import pytest
 
 from holdfast.amqp import uint
 from holdfast.amqp.framing.handshake import frame, performative
-from node.listener.connection import Connection
-from node.listener.limits import turns
-from node.listener.limits.event_queue import DROPPED_A_TURN
+from node.listener.connections.connection import Connection
+from node.listener.connections.event_queue import DROPPED_A_TURN
+from node.listener.limits import fair_scheduling
 from node.partition.consumer_groups.group_state import End
 from tests.attacks import wire
 from tests.attacks.wire import RawWire
@@ -43,8 +43,8 @@ async def turn_by_turn(condition: Callable[[], bool]) -> None:
 def one_piece_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of what waits: each look at the clock finds it later."""
     seconds = count()
-    monkeypatch.setattr(turns, "clock_s", lambda: float(next(seconds)))
-    monkeypatch.setattr(turns, "WAITING_S", 1.5)
+    monkeypatch.setattr(fair_scheduling, "clock_s", lambda: float(next(seconds)))
+    monkeypatch.setattr(fair_scheduling, "WAITING_S", 1.5)
 
 
 @pytest.mark.usefixtures("one_piece_a_turn")

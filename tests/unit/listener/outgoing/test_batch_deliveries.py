@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from holdfast.amqp import Described, LinkDetached, Source, symbol, uint, ulong
+from holdfast.records.batch_transfer import batches_in
 from holdfast.records.record_batch import RecordBatch
-from holdfast.records.transfer import batches_in
 from node.listener.outgoing.batch_deliveries import DELIVERY_EVENTS
 from tests.unit.listener.support.peer import Peer, message
 from tests.unit.listener.support.reading import fill, place, start_at

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from holdfast.amqp import LinkDetached
+from node.partition.consumer_groups.group_queries import Revoke
 from node.partition.consumer_groups.group_state import terminus_key
-from node.partition.consumer_groups.queries import Revoke
 from tests.unit.listener.support.consuming import (
     INVALID,
     STOLEN,

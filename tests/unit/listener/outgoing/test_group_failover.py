@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from node.partition.consumer_groups.queries import GroupList, ListGroups
+from node.partition.consumer_groups.group_queries import GroupList, ListGroups
 from tests.unit.listener.support.cluster import ListenerCluster
 from tests.unit.listener.support.consuming import (
     LOCKED,

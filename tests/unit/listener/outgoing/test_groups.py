@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from holdfast.amqp import LinkDetached, SenderLink, Source, ulong
+from node.partition.consumer_groups.group_queries import Revoke
 from node.partition.consumer_groups.group_state import (
     Commit,
     Done,
     End,
     EndClaim,
 )
-from node.partition.consumer_groups.queries import Revoke
 from tests.unit.listener.support.consuming import (
     INVALID,
     LOCKED,

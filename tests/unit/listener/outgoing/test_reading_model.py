@@ -18,16 +18,16 @@ from holdfast.client.blocks.batch_block import BatchBlock
 from holdfast.client.blocks.event_block import EventBlock
 from holdfast.client.consume.publisher_reader import PublisherReader
 from holdfast.client.events import encode_event
+from holdfast.records.batch_transfer import batches_in
 from holdfast.records.codec import Codec
 from holdfast.records.record_batch import Numbering, OpenBatch, RecordBatch
-from holdfast.records.transfer import batches_in
 from node.listener.outgoing.batch_deliveries import BatchDeliveries
 from node.listener.outgoing.partition_cursor import PartitionCursor
 from node.listener.outgoing.single_deliveries import SingleDeliveries
 from node.listener.outgoing.source_filters import Selection
 from node.partition.api import After, AfterTime, Earliest, ProducerOpened, ProducerRequest, Reader, Start
-from node.partition.commands import encode_transaction_command
-from node.partition.entry import join
+from node.partition.partition_commands import encode_transaction_command
+from node.partition.raft_entry import join
 from node.partition.transactions.transaction_commands import Begin
 from tests.unit.partition.support import START_MS, PartitionNode
 from tests.unit.partition.transactions.driving import marker

@@ -18,9 +18,9 @@ from node.gateway import RemotePartition
 from node.listener import AdminRequestFailed, AmqpAddress, Listener, ListenerConfig, LogView
 from node.partition.api import PartitionHandle
 from node.partition.consumer_groups.assignor import Assignor
-from node.partition.replica import PartitionReplica
+from node.partition.partition_replica import PartitionReplica
 from node.raft_loop import RaftLoop, TurnInput
-from node.security.gate import Gate
+from node.security.authentication import Gate
 from node.storage import NodeIdentity, Store
 
 QUICK = RaftOptions(heartbeat_s=0.02, election_min_s=0.07, election_max_s=0.1, quorum_check_s=0.1, suspicion_max_s=0.05)

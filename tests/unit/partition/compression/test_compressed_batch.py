@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from holdfast.records import codec as codecs
 from holdfast.records import gzip_stream, zstd_frame
-from holdfast.records.bounded import MAX_UNCOMPRESSED_BYTES, Undecodable
 from holdfast.records.codec import WORTHWHILE_BYTES, Codec
+from holdfast.records.decompression_limits import MAX_UNCOMPRESSED_BYTES, Undecodable
 from holdfast.records.record_batch import DIGEST_BYTES, HEAD_BYTES, Attributes, Damaged, RecordBatch
-from node.partition.entry import batches_in
 from node.partition.limits import MAX_RECORD_BYTES
+from node.partition.raft_entry import batches_in
 from tests.batches import entry_of, records_in
 
 COMPRESSING = [Codec.GZIP, Codec.ZSTD]

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from cluster.raft import Committed
-from holdfast.records.bounded import MAX_UNCOMPRESSED_BYTES
 from holdfast.records.codec import Codec
+from holdfast.records.decompression_limits import MAX_UNCOMPRESSED_BYTES
 from holdfast.records.record_batch import Damaged
 from node.admin.entry_dump import _row
 from node.partition.api import Appended, Earliest, Latest, ProducerRequest
-from node.partition.commands import encode_transaction_command
 from node.partition.entries import entry_dump
-from node.partition.entries.queries import DumpEntries, EntryList, EntryRow
+from node.partition.entries.entry_queries import DumpEntries, EntryList, EntryRow
 from node.partition.limits import PartitionLimits
+from node.partition.partition_commands import encode_transaction_command
 from node.partition.transactions.transaction_commands import Begin
 from tests.batches import entry_of, numbered
 from tests.unit.partition.compression.test_compressed_batch import forged

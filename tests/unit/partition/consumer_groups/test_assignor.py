@@ -11,8 +11,8 @@ import pytest
 from node.partition.api import Failed, LogView
 from node.partition.consumer_groups import assignor
 from node.partition.consumer_groups.assignor import Assignor
+from node.partition.consumer_groups.group_queries import Assign, Assigned, GroupList, GroupRow, ListGroups, Revoke
 from node.partition.consumer_groups.group_state import Done
-from node.partition.consumer_groups.queries import Assign, Assigned, GroupList, GroupRow, ListGroups, Revoke
 
 NO_LEADER = Failed("not_leader", True, "nobody leads")
 

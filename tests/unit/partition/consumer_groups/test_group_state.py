@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from node.partition.commands import decode, encode_group_command
 from node.partition.consumer_groups.group_state import (
     FORGET_MS,
     MAX_EPOCH,
@@ -26,7 +25,8 @@ from node.partition.consumer_groups.group_state import (
     lag,
     terminus_key,
 )
-from node.partition.machine import AppendRejected, PartitionMachine
+from node.partition.partition_commands import decode, encode_group_command
+from node.partition.state_machine import AppendRejected, PartitionMachine
 
 NOW_MS = 1_700_000_000_000
 

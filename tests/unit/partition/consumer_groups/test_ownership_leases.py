@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from node.partition.api import Earliest, Failed, ReaderClaim
+from node.partition.consumer_groups.group_queries import GroupList, ListGroups, Revoke
 from node.partition.consumer_groups.group_state import (
     Claim,
     Commit,
@@ -19,8 +20,7 @@ from node.partition.consumer_groups.group_state import (
     EndClaim,
     Owned,
 )
-from node.partition.consumer_groups.queries import GroupList, ListGroups, Revoke
-from node.peer_types import decode_answer, decode_question, encode_answer, encode_question
+from node.peer_codec import decode_answer, decode_question, encode_answer, encode_question
 from tests.unit.partition.support import PartitionNode, flat
 
 LEASE_S = 5.0

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from node.partition.commands import OpenProducer
 from node.partition.idempotence.producer_state import Producer
-from node.partition.machine import LONGEST_STEP_MS, AppendAccepted, AppendRejected, Opened, PartitionMachine
+from node.partition.partition_commands import OpenProducer
+from node.partition.state_machine import LONGEST_STEP_MS, AppendAccepted, AppendRejected, Opened, PartitionMachine
 from tests.batches import entry_of
 
 DAY_MS = 24 * 3600 * 1000

@@ -6,11 +6,11 @@ from __future__ import annotations
 import pytest
 
 from holdfast.records.record_batch import Numbering
-from node.listener.incoming.idempotent_link import CREDIT_LIMIT
-from node.partition.commands import OpenProducer
+from node.listener.incoming.idempotent_producers.idempotent_link import CREDIT_LIMIT
 from node.partition.idempotence import producer_state as rules
 from node.partition.idempotence.producer_state import FORGOTTEN, Known, ProducerTable, StoredAt
-from node.partition.machine import AppendAccepted, AppendRejected
+from node.partition.partition_commands import OpenProducer
+from node.partition.state_machine import AppendAccepted, AppendRejected
 from tests.batches import batch_of
 from tests.unit.partition.idempotence.producing import ProducedLog, code
 

@@ -10,9 +10,9 @@ import pytest
 
 from holdfast.records.record_batch import Numbering
 from node.partition.api import Appended, Failed, Latest, ProducerInfo, ProducerOpened, ProducerRequest
-from node.partition.entry import batches_in
 from node.partition.idempotence.producer_state import EXPIRY_MS, SEQUENCES
-from node.partition.machine import LONGEST_STEP_MS
+from node.partition.raft_entry import batches_in
+from node.partition.state_machine import LONGEST_STEP_MS
 from tests.batches import batch_of, numbered
 from tests.unit.partition.idempotence.producing import digests_of
 from tests.unit.partition.support import START_MS, Answers, PartitionNode, read_all

@@ -5,7 +5,6 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from node.partition.entry import join
 from node.partition.idempotence import producer_state as rules
 from node.partition.idempotence.producer_state import (
     ALLOCATED_FROM,
@@ -15,7 +14,8 @@ from node.partition.idempotence.producer_state import (
     SEQUENCES,
     StoredAt,
 )
-from node.partition.machine import AppendAccepted, AppendRejected, LogState, PartitionMachine
+from node.partition.raft_entry import join
+from node.partition.state_machine import AppendAccepted, AppendRejected, LogState, PartitionMachine
 from tests.batches import batch_of
 from tests.unit.partition.idempotence.producing import DAY_MS, ProducedLog, code
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from node.partition.idempotence import producer_state as rules
 from node.partition.idempotence.producer_state import FORGOTTEN, MEMORY_BYTES, SEQUENCES
-from node.partition.machine import AppendAccepted, AppendRejected, Opened
+from node.partition.state_machine import AppendAccepted, AppendRejected, Opened
 from tests.unit.partition.idempotence.producing import ProducedLog
 
 BATCHES, EVENTS = 2, 6

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from node.partition.commands import encode_group_command, encode_transaction_command
 from node.partition.consumer_groups.group_state import Claim, Owned
-from node.partition.machine import AppendAccepted, AppendRejected, PartitionMachine
+from node.partition.partition_commands import encode_group_command, encode_transaction_command
+from node.partition.state_machine import AppendAccepted, AppendRejected, PartitionMachine
 from node.partition.transactions.control_record import ControlType, Marker
 from node.partition.transactions.transaction_commands import Begin, Prepare, StageOffset
 from node.partition.transactions.transaction_state import TransactionDone, TransactionRefused

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from node.partition.api import Failed
-from node.partition.commands import encode_transaction_command
+from node.partition.partition_commands import encode_transaction_command
 from node.partition.transactions import participant
 from node.partition.transactions.transaction_commands import Begin
 from tests.batches import batch_of, numbered

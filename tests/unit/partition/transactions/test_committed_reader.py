@@ -9,7 +9,7 @@ import pytest
 
 from node.partition import reader as reader_module
 from node.partition.api import Appended, Earliest, Failed, Latest
-from node.partition.commands import encode_transaction_command
+from node.partition.partition_commands import encode_transaction_command
 from node.partition.transactions.transaction_commands import Begin
 from tests.batches import numbered
 from tests.unit.partition.support import Answers, PartitionNode, flat, read_all

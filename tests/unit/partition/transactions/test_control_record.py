@@ -7,8 +7,8 @@ import struct
 import pytest
 
 from holdfast.records.record_batch import Attributes, Damaged
-from node.partition.commands import decode
-from node.partition.entry import batches_in, join
+from node.partition.partition_commands import decode
+from node.partition.raft_entry import batches_in, join
 from node.partition.transactions.control_record import MAX_COORDINATOR_EPOCH, ControlType, Marker, marker_of
 from tests.batches import batch_of
 

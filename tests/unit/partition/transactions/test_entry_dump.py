@@ -11,10 +11,10 @@ import pytest
 from cluster.raft import Committed
 from holdfast.records.record_batch import Attributes
 from node.partition.api import Earliest, ProducerRequest
-from node.partition.commands import Trim, encode_group_command, encode_transaction_command
 from node.partition.consumer_groups.group_state import Claim, Commit, Delete, EndClaim
 from node.partition.entries import entry_dump
-from node.partition.entries.queries import DumpEntries, EntryList
+from node.partition.entries.entry_queries import DumpEntries, EntryList
+from node.partition.partition_commands import Trim, encode_group_command, encode_transaction_command
 from node.partition.transactions.transaction_commands import Begin, Prepare, StageOffset
 from tests.batches import entry_of, numbered
 from tests.unit.partition.support import Answers, PartitionNode

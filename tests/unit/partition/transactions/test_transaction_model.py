@@ -9,8 +9,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from node.partition.commands import Trim, encode_transaction_command
-from node.partition.machine import IndexBatch
+from node.partition.partition_commands import Trim, encode_transaction_command
+from node.partition.state_machine import IndexBatch
 from node.partition.transactions.transaction_commands import Begin
 from tests.batches import records_in
 from tests.unit.partition.transactions.driving import TIMEOUT_MS, DrivenPartition, batch, marker

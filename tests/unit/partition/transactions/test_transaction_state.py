@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from holdfast.client.transact.transactional_sender import MOST_UNDER_WAY
-from node.partition.commands import Trim, encode_group_command
 from node.partition.consumer_groups.group_state import (
     Claim,
     Commit,
@@ -17,7 +16,8 @@ from node.partition.consumer_groups.group_state import (
     Owned,
     terminus_key,
 )
-from node.partition.machine import AppendAccepted, AppendRejected, Trimmed
+from node.partition.partition_commands import Trim, encode_group_command
+from node.partition.state_machine import AppendAccepted, AppendRejected, Trimmed
 from node.partition.transactions import transaction_state
 from node.partition.transactions.transaction_commands import Begin
 from node.partition.transactions.transaction_state import TransactionDone, TransactionsRow, TransactionTable

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from node.partition.commands import Trim
-from node.partition.machine import Trimmed
+from node.partition.partition_commands import Trim
+from node.partition.state_machine import Trimmed
 from node.partition.transactions.transaction_state import TransactionDone
 from tests.unit.partition.transactions.driving import DrivenPartition, code_of
 

@@ -10,7 +10,7 @@ import pytest
 from cluster.raft import StateDamaged
 from cluster.raft.log import log_store
 from cluster.raft.log.entry_cache import EntryCache
-from cluster.raft.log.keys import group_prefix
+from cluster.raft.log.key_layout import group_prefix
 from cluster.raft.log.log_store import LogStore
 from tests.simulation.world.disk import SimBatch, SimDisk
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from cluster.raft import Committed, MultiRaft, NotLeader, Outcome, RaftOptions, Unknown, forget_group
-from cluster.raft.log.keys import CHECK, HARD, LAYOUT, group_prefix
-from cluster.raft.replication.messages import Stamp
-from cluster.raft.replication.wire_ranges import MAX_TERM
+from cluster.raft.log.key_layout import CHECK, HARD, LAYOUT, group_prefix
+from cluster.raft.replication.message_encoding import Stamp
+from cluster.raft.replication.message_validation import MAX_TERM
 from tests.simulation.world.disk import SimBatch, SimDisk
 from tests.unit.raft.cluster import GROUP, HandClock, ListMachine, RaftStage
 

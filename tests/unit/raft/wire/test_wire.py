@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.raft import RaftMessage
-from cluster.raft.replication import messages
-from cluster.raft.replication.messages import BESIDE_FROM_BYTES, MAX_ENTRIES_BESIDE, Stamp
+from cluster.raft.replication import message_encoding
+from cluster.raft.replication.message_encoding import BESIDE_FROM_BYTES, MAX_ENTRIES_BESIDE, Stamp
+from cluster.rpc.raft_transport.frame_writer import FRAME_MESSAGES
 from cluster.rpc.rpc_pb2 import Frame
-from cluster.rpc.streams.frames import FRAME_MESSAGES
 
 MESSAGES_TAG = bytes((FRAME_MESSAGES << 3 | 2,))
 ROOT = Path(__file__).parents[4]
@@ -82,7 +82,7 @@ def test_entries_that_are_large_in_the_mean_are_not_in_the_element() -> None:
 
 
 def test_more_entries_than_a_receiver_takes_beside_a_frame_are_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(messages, "BESIDE_FROM_BYTES", 1)
+    monkeypatch.setattr(message_encoding, "BESIDE_FROM_BYTES", 1)
     for count in (MAX_ENTRIES_BESIDE, MAX_ENTRIES_BESIDE + 1):
         append = Stamp(3, 1).append_entries(2, 1, 1, (1, 0), [b"entry"] * count, [2] * count)
         (read,) = Frame.FromString(append.element(MESSAGES_TAG)).messages

@@ -1,0 +1,141 @@
+"""Ranges and lengths of the values in a command of the metadata group, in its result, and in a checkpoint.
+
+The problem: what is committed is applied on every node, kept in every checkpoint and counted with; protobuf gives
+whatever 64 bits hold, and texts of any length. The rule: every integer has a range here, every text a length, and a
+command is judged in each place where it enters: by the node that proposes it, by the leader that a peer asks, and by
+the state machine, since an entry may come from another program. What a person may get wrong (how many partitions, how
+long retention) is in range here, and refused by the state machine with a reason.
+
+The test that goes over all descriptors fails when a field is added and not listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from google.protobuf.message import Message
+from google.protobuf.unknown_fields import UnknownFieldSet
+
+from cluster.metadata import metadata_pb2 as pb
+from cluster.metadata.types import COMPRESSIONS
+from cluster.raft.replication.message_validation import ANY, COUNT, GROUP, NODE, SEQUENCE, Range, RangeTable
+
+TIME_MS: Range = (0, 1 << 53)
+"""Milliseconds since 1970: 285,000 years, and whole in every program's numbers."""
+
+WISHED: Range = (-(1 << 63), (1 << 63) - 1)
+"""A person's wish: the state machine says what is wrong with it."""
+
+SIZE: Range = (0, 1 << 62)
+"""Limits of retention, in milliseconds or bytes."""
+
+METADATA_RANGES: dict[str, Range] = {
+    "RegisterNode.node": NODE,
+    "RegisterNode.incarnation": ANY,
+    "RegisterNode.boot": SEQUENCE,
+    "RegisterNode.marks": COUNT,
+    "RegisterNode.cluster_id": ANY,
+    "RegisterNode.oldest": COUNT,
+    "RegisterNode.newest": COUNT,
+    "ActivateVersion.version": COUNT,
+    "ReadmitNode.node": NODE,
+    "ReadmitNode.incarnation": ANY,
+    "CreateLog.partitions": WISHED,
+    "CreateLog.replicas": WISHED,
+    "CreateLog.retention_ms": WISHED,
+    "CreateLog.retention_bytes": WISHED,
+    "CreateLog.now_ms": TIME_MS,
+    "AlterLog.partitions": WISHED,
+    "AlterLog.retention_ms": WISHED,
+    "AlterLog.retention_bytes": WISHED,
+    "ScramKeys.iterations": COUNT,
+    "Partition.group": GROUP,
+    "Partition.replicas": NODE,
+    "Log.id": SEQUENCE,
+    "Log.replicas": COUNT,
+    "Log.retention_ms": SIZE,
+    "Log.retention_bytes": SIZE,
+    "Log.created_ms": TIME_MS,
+    "Node.node": NODE,
+    "Node.incarnation": ANY,
+    "Node.readmissions": COUNT,
+    "Node.lost_below_group": GROUP,
+    "Node.former_incarnations": ANY,
+    "Node.boot": SEQUENCE,
+    "Node.mark": COUNT,
+    "Node.oldest": COUNT,
+    "Node.newest": COUNT,
+    "Checkpoint.version": COUNT,
+    "Checkpoint.next_group": GROUP,
+    "Checkpoint.next_log_id": SEQUENCE,
+    "Checkpoint.cluster_id": ANY,
+    "Checkpoint.active_version": COUNT,
+}
+
+METADATA = RangeTable(METADATA_RANGES)
+
+MAX_REQUEST_ID_BYTES = 64
+"""256 of them stand in each checkpoint; ours have 16."""
+
+MAX_ADDRESS_CHARACTERS = 300
+"""A host has 253, and there is a port."""
+
+MAX_LISTENERS = 16
+MAX_LISTENER_NAME_CHARACTERS = 200
+MAX_MARKS = 1024
+
+
+def command_fault(command: pb.Command) -> str | None:
+    """Fault of a command that somebody asks for; None: it has none."""
+    if is_of_later_version(command):
+        return "this program does not know all of the command: install the same release on all nodes"
+    return entry_fault(command)
+
+
+def is_of_later_version(message: Message) -> bool:
+    """Tell whether the message, or one in it, has a field that this program does not know."""
+    if len(UnknownFieldSet(message)):
+        return True
+    for descriptor, value in message.ListFields():
+        if descriptor.type == descriptor.TYPE_MESSAGE:
+            parts = value if descriptor.is_repeated else (value,)
+            if any(map(is_of_later_version, parts)):
+                return True
+    return False
+
+
+def entry_fault(command: pb.Command) -> str | None:
+    """Fault of a command that stands in the log; None: it has none."""
+    if command.WhichOneof("command") is None:
+        return "it asks for nothing"
+    return METADATA.fault(command) or _first(_too_long(command))
+
+
+def compression_fault(logs: Iterable[pb.Log]) -> str | None:
+    """Name a log whose batches this program cannot compress as it should, and perhaps not read."""
+    unknown = (log for log in logs if log.compression and log.compression not in COMPRESSIONS)
+    return _first(f"Log.compression of {log.name!r} is {log.compression[:40]!r}" for log in unknown)
+
+
+def _too_long(command: pb.Command) -> Iterable[str]:
+    if len(command.request_id) > MAX_REQUEST_ID_BYTES:
+        yield f"Command.request_id has {len(command.request_id)} bytes, {MAX_REQUEST_ID_BYTES} at most"
+    if command.WhichOneof("command") != "register_node":
+        return
+    node = command.register_node
+    if len(node.listeners) > MAX_LISTENERS:
+        yield f"RegisterNode.listeners are {len(node.listeners)}, {MAX_LISTENERS} at most"
+    if len(node.marks) > MAX_MARKS:
+        yield f"RegisterNode.marks are {len(node.marks)}, {MAX_MARKS} at most"
+    if any(len(listener.name) > MAX_LISTENER_NAME_CHARACTERS for listener in node.listeners):
+        yield f"a name of a listener has more than {MAX_LISTENER_NAME_CHARACTERS} characters"
+    if any(len(address) > MAX_ADDRESS_CHARACTERS for address in (node.rpc_address, *_addresses(node))):
+        yield f"an address has more than {MAX_ADDRESS_CHARACTERS} characters"
+
+
+def _addresses(node: pb.RegisterNode) -> Iterable[str]:
+    return (listener.address for listener in node.listeners)
+
+
+def _first(faults: Iterable[str]) -> str | None:
+    return next(iter(faults), None)

@@ -1,4 +1,0 @@
-"""The streams that carry Raft messages: one from each node to each other node, kept open for ever.
-
-Read `network` first, then `outbound` and `inbound`.
-"""

@@ -1,0 +1,250 @@
+"""Ways to send events: those of a producer, of its transactions, and of members of transaction groups.
+
+Rules never broken:
+ - what is wrong with an event, or with its place, raises before anything of it is taken in;
+ - between the last check whether events are taken in, and the taking in, nobody else has a turn.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from holdfast.amqp.messages.data_section import MAX_HEAD_BYTES
+from holdfast.client.errors import BufferFullError, ConfigurationError
+from holdfast.client.events import Event, as_event, encode_event
+from holdfast.client.produce.accumulator import Accumulator, BatchSender
+from holdfast.client.produce.delivery import Delivery, DeliveryResult, Done
+from holdfast.client.produce.event_batch import EventBatch, place_of
+from holdfast.client.produce.partition_routing import Partitions
+from holdfast.client.produce.send_many import Pieces, check_many, claim
+
+MAX_MESSAGE_BYTES = (1 << 32) - 1 - MAX_HEAD_BYTES
+"""Lengths are 32 bits wide wherever they are written."""
+
+
+class Sending(ABC):
+    """Sends events to the partitions of one log."""
+
+    _partitions: Partitions
+    _accumulator: Accumulator
+    _barred = False
+    """`_check_takes` has something to say, perhaps: one flag to look at for each event."""
+    _numbered = False
+    """An `Event` that is given learns its number."""
+    _named = False
+    """The program has named the producer in each partition, by the rules of Event Hubs."""
+
+    # ---------------------------------------------------------------- what differs
+
+    @abstractmethod
+    def _check_takes(self) -> None:
+        """Raise if no event is taken in."""
+
+    @abstractmethod
+    def _sender(self, partition: str, records: Sequence[bytes | str]) -> BatchSender | None:
+        """Return the sender to which these are given now. None: it has to be opened first. Raises if it takes none of
+        them."""
+
+    async def _open(self, partition: str) -> None:
+        """Open the sender of a partition."""
+        raise NotImplementedError
+
+    async def _wait_for_room(self) -> None:
+        await self._accumulator.wait_for_room()
+
+    @abstractmethod
+    def _took_a_part(self) -> None:
+        """Note that the first events of a call were taken in, and the others are not."""
+
+    # ---------------------------------------------------------------- single events
+
+    async def send(
+        self,
+        event: Event | bytes | str,
+        *,
+        key: str | None = None,
+        partition: str | None = None,
+        properties: Mapping[str, Any] | None = None,
+        done: Done | None = None,
+    ) -> Delivery:
+        """Buffer one event, waiting for room if need be. What became of it: await the `Delivery` that is returned, or
+        give `done`: it is called with None (confirmed) or with the error. Under a transaction it counts, once it is
+        confirmed, with the commit, which waits for all. Of a producer the next calls raise what failed where nobody
+        asked, until `flush` has."""
+        accumulator = self._accumulator
+        if not accumulator.has_room:
+            await self._wait_for_room()
+        if self._barred or accumulator.failures.stopped:
+            self._check_takes()
+        record, key, is_body, given = self._encoded(event, key, properties)
+        place = self._place(key, partition)
+        sender = self._sender(place, (record,)) or await self._opened(place, (record,))
+        if given is not None and self._named:
+            claim([given])
+        delivery = accumulator.take_one(sender, record, done, given, body=is_body)
+        if accumulator.turn_is_over:
+            await accumulator.give_way()
+        return delivery
+
+    def send_nowait(
+        self,
+        event: Event | bytes | str,
+        *,
+        key: str | None = None,
+        partition: str | None = None,
+        properties: Mapping[str, Any] | None = None,
+        done: Done | None = None,
+    ) -> Delivery:
+        """Buffer one event as `send` does, or raise `BufferFullError`: there is no room; or this is the first event
+        under a transaction for its partition, to which a link has to be opened."""
+        self._check_takes()
+        self._accumulator.check_room()
+        record, key, is_body, given = self._encoded(event, key, properties)
+        place = self._place(key, partition)
+        sender = self._sender(place, (record,))
+        if sender is None:
+            raise BufferFullError(f"the link to partition {place} is not open yet")
+        if given is not None and self._named:
+            claim([given])
+        return self._accumulator.take_one(sender, record, done, given, body=is_body)
+
+    async def send_and_confirm(
+        self,
+        event: Event | bytes | str,
+        *,
+        key: str | None = None,
+        partition: str | None = None,
+        properties: Mapping[str, Any] | None = None,
+    ) -> DeliveryResult:
+        """Send one event and return when it is stored; raises if it is not."""
+        return await (await self.send(event, key=key, partition=partition, properties=properties))
+
+    # ---------------------------------------------------------------- many
+
+    async def send_many(
+        self, events: Sequence[Event | bytes | str], *, key: str | None = None, partition: str | None = None
+    ) -> Delivery:
+        """Buffer these events, waiting for room if need be: what `send` of each does, in the same order, at a fraction
+        of its cost where the events are `bytes`. What became of them all: await what is returned. They go to one
+        partition, but for events with keys of their own, where none is named. Cancelled while it waits, it has taken
+        in the first ones; a transaction that this happens to can only be rolled back."""
+        accumulator = self._accumulator
+        self._check_takes()
+        check_many(events)
+        self._check_places(events, key, partition)
+        place_for = self._partitions.place_for
+        pieces = Pieces(events, key, partition, place_for, numbered=self._numbered, named=self._named)
+        if key is None and partition is None and pieces.partition is not None:
+            self._partitions.turn_passes()
+        parts: list[Delivery] = []
+        try:
+            while pieces.left:
+                if not accumulator.has_room:
+                    await self._wait_for_room()
+                    self._check_takes()
+                if pieces.partition is not None:  # before the events of a piece are claimed
+                    await self._opened(pieces.partition, () if parts else pieces.bare)
+                for place, records, are_bodies, given in pieces.next():
+                    sender = self._sender(place, records) or await self._opened(place, records)
+                    parts += accumulator.take(sender, records, given, bodies=are_bodies)
+                if accumulator.turn_is_over:
+                    await accumulator.give_way()
+                    if pieces.left:
+                        self._check_takes()
+        except BaseException:
+            if parts:
+                self._took_a_part()
+            raise
+        return Delivery.of(parts, pieces.partition or "")
+
+    async def send_batch(
+        self,
+        batch: EventBatch | Sequence[Event | bytes | str],
+        *,
+        partition: str | None = None,
+        key: str | None = None,
+    ) -> DeliveryResult:
+        """Publish a batch, or a list of events, to one partition, and return when all of it is confirmed.
+
+        An idempotent producer publishes it as a whole or raises; after a failure the same batch may be given again, and
+        what had arrived is not stored twice. Another one may have stored single events (`UndeliveredError` tells how
+        many). Under a transaction all of it counts, or nothing, as of all that is sent there."""
+        self._check_takes()
+        partition, key = place_of(batch, partition, key, named=self._named)
+        if not isinstance(batch, EventBatch):
+            batch = list(batch)
+        self._check_places(() if isinstance(batch, EventBatch) else batch, key, partition)
+        await self._wait_for_room()
+        self._check_takes()
+        place = self._partitions.place_for(key, partition)
+        if not len(batch):
+            return DeliveryResult(place, None, None, 0)
+        return await self._send_together(batch, key, place)
+
+    async def _send_together(
+        self, batch: EventBatch | Sequence[Event | bytes | str], key: str | None, place: str
+    ) -> DeliveryResult:
+        if not isinstance(batch, EventBatch):
+            return await (await self.send_many(batch, key=key, partition=place))
+        batch.lock()
+        try:
+            sender = await self._opened(place, batch.contents)
+            return await Delivery.of(self._accumulator.take(sender, batch.contents, (), bodies=False), place)
+        finally:
+            batch.unlock()
+
+    # ---------------------------------------------------------------- the way in
+
+    async def _opened(self, partition: str, records: Sequence[bytes | str]) -> BatchSender:
+        while (sender := self._sender(partition, records)) is None:
+            await self._open(partition)
+            self._check_takes()
+        return sender
+
+    def _encoded(
+        self, event: Event | bytes | str, key: str | None, properties: Mapping[str, Any] | None
+    ) -> tuple[bytes, str | None, bool, Event | None]:
+        """Return what is sent of an event, its key, whether that is its body alone, and the object that learns its
+        number."""
+        given: Event | None = None
+        if isinstance(event, bytes):
+            body = event
+        else:
+            whole = as_event(event, key, properties)
+            body, key, properties = whole.body, whole.key, whole.properties
+            if self._numbered and isinstance(event, Event):
+                given = event
+        if len(body) > MAX_MESSAGE_BYTES:
+            raise ConfigurationError(f"an event of {len(body)} bytes is more than any message holds")
+        is_body = key is None and not properties
+        return body if is_body else encode_event(body, key, properties), key, is_body, given
+
+    def _place(self, key: str | None, partition: str | None) -> str:
+        if self._named:
+            self._check_place(key, partition)
+        return self._partitions.place_for(key, partition)
+
+    def _check_place(self, key: str | None, partition: str | None) -> None:
+        """Raise ConfigurationError for what a producer with `partition_options` cannot do (Event Hubs, IP-2)."""
+        if not self._named:
+            return
+        if key is not None:
+            raise ConfigurationError(
+                "a producer with partition_options publishes to partitions, not by key",
+                advice="name the partition, or leave partition_options out",
+            )
+        if partition is None:
+            raise ConfigurationError(
+                "a producer with partition_options must be told the partition",
+                advice="give partition=..., see `partitions`",
+            )
+
+    def _check_places(self, events: Iterable[Event | bytes | str], key: str | None, partition: str | None) -> None:
+        """Do the same for the keys of single events."""
+        self._check_place(key, partition)
+        if self._named:
+            for event in events:
+                if isinstance(event, Event):
+                    self._check_place(event.key, partition)

@@ -1,0 +1,1 @@
+"""Login of a client: its credentials, and its side of SASL."""

@@ -1,0 +1,1 @@
+"""ZooKeeper as clients use it: to find a cluster's nodes, and to log in there."""

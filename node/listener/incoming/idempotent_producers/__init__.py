@@ -1,0 +1,1 @@
+"""Links of idempotent producers, which number their events. Read `idempotent_link` first."""
