@@ -19,10 +19,10 @@ from holdfast import protocol
 from holdfast.amqp import Credit, Link, Settlements, Transfers
 from holdfast.amqp.errors import Error
 from node.listener import errors
-from node.listener.attach import link_plan
 from node.listener.attach.attach_queue import AttachQueue
 from node.listener.attach.link_plan import LinkPlan
 from node.listener.attach.reachability import is_stranded
+from node.listener.attach.redirect import redirect_error
 from node.listener.broker_interface import Broker
 from node.listener.config import ListenerConfig
 from node.listener.log_identity import OneLog, told_log
@@ -176,7 +176,7 @@ class Endpoint:
         if partition is None or self.plan.assigned or not self.host.redirects:
             return False
         leader = broker.leader(log, partition)
-        return leader not in (None, broker.node_id) and link_plan.redirect(broker, leader, log) is not None
+        return leader not in (None, broker.node_id) and redirect_error(broker, leader, log) is not None
 
     def move(self) -> None:
         """Redirect the peer to the partition's new leader as soon as that is known."""
@@ -201,7 +201,7 @@ class Endpoint:
         elif leader is None or leader == broker.node_id:
             return
         else:
-            error = link_plan.redirect(broker, leader, self.plan.address) or errors.moved(log, partition)
+            error = redirect_error(broker, leader, self.plan.address) or errors.moved(log, partition)
         self._moved(error)
 
     def _nobody_leads(self, waited_s: float) -> None:

@@ -3,8 +3,7 @@
 Problem: the servers that a program was given are only where it begins; partitions live where their leaders are,
 leaders move, and nodes die in the middle of it.
 Rules never broken: every attempt has a bound, and the whole has a deadline; a redirect is followed at most `MAX_HOPS`
-times in a row; what a redirect taught is remembered (a place per link's address and partition) and forgotten as soon
-as that place fails, so that a stale hint costs one attempt.
+times in a row (`redirects`).
 Rejected: a background task that keeps a map of leaders fresh. The nodes know; asking them when it matters is never
 stale.
 """
@@ -31,7 +30,6 @@ from holdfast.client.errors import (
     LinkRefusedError,
     NotFoundError,
     PartitionOwnedError,
-    ProtocolError,
     TimeoutExpiredError,
     UnreachableError,
 )
@@ -45,6 +43,7 @@ from holdfast.client.transport.links import (
     Sender,
     SenderOwner,
 )
+from holdfast.client.transport.redirects import MAX_HOPS, Redirects
 from holdfast.client.transport.security.credentials import Security
 from holdfast.client.waits.close_once import CloseOnce
 from holdfast.client.waits.suspend_aware_timeout import Patience
@@ -54,15 +53,12 @@ T = TypeVar("T")
 
 log = logging.getLogger("holdfast.client")
 
-MAX_HOPS = 5  # a cluster has one leader per partition: more hops are a loop, or an election that deserves a pause
 CONNECT_BOUND_S = 5.0  # TCP and AMQP open; a host that is gone without a word is given up after it
 ATTACH_BOUND_S = 15.0  # a node holds an attach up to 10 s while a partition has no leader
 NOT_FOUND_GRACE_S = 1.0  # a log created a moment ago may be unknown yet to the node asked
 SUSPECT_S = 1.0  # an address that failed is passed over for so long if there is another
 LEFT_S = 5.0  # the same for one that ended a connection by force or without a word: it stops, died, or is cut off
 SILENT_S = 30.0  # the same for one at which a call's whole time passed: a node that is cut off holds what it is asked
-MAX_PLACES = 4096  # where links were redirected to; a client with more partitions asks again for some
-MAX_LEARNED = 32  # addresses kept from redirects, to turn to when every configured server is down
 BACKOFF_FIRST_S = 0.02  # an election takes 0.4 s at best: a few quick attempts are cheap
 BACKOFF_MOST_S = 0.5
 PACE_S = 1.0  # between two lines of a kind that a client logs
@@ -177,10 +173,9 @@ class Network:
                 "amqps:// asks for TLS", advice="say so: Security(tls=True) or (ca=...), --tls or --ca"
             )
         self.log_lines = PacedLog()
-        self._learned: list[Address] = []
         self.cluster = Identity(protocol.LINK_CLUSTER)
         self._logs: dict[str, Identity] = {}
-        self._places: dict[str, Address] = {}
+        self._redirects = Redirects(self._configured, self.log_lines.say, follow=self.options.follow_redirects)
         self._suspect_until: dict[tuple[str, int], float] = {}  # by host and port, wherever the address came from
         self._opening: dict[Address, asyncio.Task[ClientConnection]] = {}
         self._met = False  # a server has been reached once
@@ -287,8 +282,10 @@ class Network:
         loop = asyncio.get_running_loop()
         patience, backoff, hops = Patience(deadline_s - loop.time()), Backoff(), 0
         if hint is not None:
-            self._places.pop(what, None)  # the link that was there failed
-        target = self._redirect_target(hint, what) if isinstance(hint, LinkRedirected) else self._places.get(what)
+            self._redirects.forget(what)  # the link that was there failed
+        target = (
+            self._redirects.follow(hint, what) if isinstance(hint, LinkRedirected) else self._redirects.target(what)
+        )
         last: HoldfastError | None = hint
         owned_since_s = loop.time()
         owned: HoldfastError | None = None  # says more than what came after it, redirects and lost patience
@@ -307,11 +304,11 @@ class Network:
                         return await attempt(connection, min(patience.left_s, attach_bound_s))
                 except LinkRedirected as redirect:
                     last, hops = redirect, hops + 1
-                    target = self._redirect_target(redirect, what)
+                    target = self._redirects.follow(redirect, what)
                     if hops <= MAX_HOPS:
                         continue
                     hops, target = 0, None
-                    self._places.pop(what, None)
+                    self._redirects.forget(what)
                 except HoldfastError as error:
                     young = patience.spent_s < NOT_FOUND_GRACE_S
                     if not self._may_pass(address, error) and not (isinstance(error, NotFoundError) and young):
@@ -326,13 +323,13 @@ class Network:
                         owned = error
                         if owned_bound_s is not None and loop.time() - owned_since_s > owned_bound_s:
                             break
-                    self._places.pop(what, None)
+                    self._redirects.forget(what)
                     if not isinstance(error, NotFoundError):
                         self._suspect(address)
                     if self._hopeless(patience.spent_s):
                         break
                 except TimeoutError:  # the caller's patience ended with this one: the next call begins with another
-                    self._places.pop(what, None)
+                    self._redirects.forget(what)
                     self._suspect(address, SILENT_S)
                     break
                 with contextlib.suppress(TimeoutError):
@@ -365,23 +362,11 @@ class Network:
 
     def prefer(self, what: str, address: Address) -> None:
         """Let `ask` ask there first, when it is told the same words; forgotten as soon as that fails."""
-        self._places[what] = address
+        self._redirects.remember(what, address)
 
     def prefer_sender(self, log: str, partition: str | None, address: Address) -> None:
         """Let a link be attached there first; forgotten as soon as that fails."""
         self.prefer(_link_to(log, partition), address)
-
-    def _redirect_target(self, redirect: LinkRedirected, what: str) -> Address:
-        if not self.options.follow_redirects:
-            raise ProtocolError(f"the node redirects although we cannot follow: {redirect}")
-        target = Address(redirect.host, redirect.port, redirect.hostname)
-        self.log_lines.say("%s: redirected to %s", what, target)
-        if target not in self._learned and target not in self._configured:
-            self._learned = [*self._learned, target][-MAX_LEARNED:]
-        if len(self._places) >= MAX_PLACES:
-            self._places.pop(next(iter(self._places)))
-        self._places[what] = target
-        return target
 
     def _suspect(self, address: Address, for_s: float = SUSPECT_S) -> None:
         until_s = asyncio.get_running_loop().time() + for_s
@@ -393,7 +378,7 @@ class Network:
     def _entry(self) -> Address:
         """The first server that has not just failed: configured ones in their order, then those learned."""
         now_s = asyncio.get_running_loop().time()
-        known = [*self._configured, *self._learned]
+        known = [*self._configured, *self._redirects.learned]
         for address in known:
             if self._suspected_until_s(address) <= now_s:
                 return address

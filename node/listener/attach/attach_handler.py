@@ -25,6 +25,7 @@ from node.listener.amqp_transactions.control_link import CoordinatorLink, error_
 from node.listener.attach import link_plan, permissions
 from node.listener.attach.cut_off_links import CutOffLinks
 from node.listener.attach.link_plan import Kind, LinkPlan
+from node.listener.attach.redirect import redirect_away
 from node.listener.endpoint import Endpoint, EndpointHost
 from node.listener.errors import Refused
 from node.listener.incoming.batch_link import IdempotentBatchLink, IncomingBatchLink, asks_for_batches
@@ -173,7 +174,7 @@ def _events(
 def _answer_now(host: Attacher, link: Link, plan: LinkPlan) -> bool:
     """Tell whether the link can be accepted at once. Raises Refused when it must go elsewhere."""
     if plan.partition is not None:
-        _redirect_away(host, plan, plan.partition)
+        redirect_away(plan, plan.partition, follows=host.redirects)
         if not _leader_usable(plan, plan.partition):
             return False
     return not _needs_position(plan)
@@ -187,16 +188,6 @@ def _leader_usable(plan: LinkPlan, partition: str) -> bool:
     broker, log = plan.broker, plan.log
     leader = broker.leader(log, partition)
     return leader is not None and (leader != broker.node_id or broker.is_local(log, partition))
-
-
-def _redirect_away(host: Attacher, plan: LinkPlan, partition: str) -> None:
-    broker = plan.broker
-    leader = broker.leader(plan.log, partition)
-    if not host.redirects or leader is None or leader == broker.node_id or broker.is_local(plan.log, partition):
-        return
-    error = link_plan.redirect(broker, leader, plan.address)
-    if error is not None:  # a leader without an address for this listener's clients is served through the gateway
-        raise Refused(error)
 
 
 def _partitions(plan: LinkPlan) -> list[str]:
@@ -223,7 +214,7 @@ async def _answer_in_time(host: Attacher, link: Link, plan: LinkPlan) -> None:
         async with asyncio.timeout(wait_s):
             if plan.partition is not None and not plan.assigned:
                 await _until_usable(host, plan, plan.partition)
-                _redirect_away(host, plan, plan.partition)
+                redirect_away(plan, plan.partition, follows=host.redirects)
             granted = await _open_producer(host, plan)
             if plan.membership is not None and held is None:
                 held = await claim_all(host, link, plan, _partitions(plan))
@@ -270,7 +261,7 @@ async def _open_producer(host: Attacher, plan: LinkPlan) -> ProducerOpened | Non
             raise Refused(errors.producer_refused(outcome, plan.log))
         await asyncio.sleep(RETRY_DELAY_S)  # a new leader, or a busy one: the outer timeout ends this
         await _until_usable(host, plan, plan.partition)
-        _redirect_away(host, plan, plan.partition)
+        redirect_away(plan, plan.partition, follows=host.redirects)
 
 
 async def _position(host: Attacher, plan: LinkPlan, partition: str) -> Start:

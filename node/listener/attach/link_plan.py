@@ -5,27 +5,23 @@ with or without a partition; and some of what a peer may ask for is not built. E
 defined answer.
 Rule never broken: nothing is granted that will not be done. What is unknown is `not-found`, what is malformed is
 `invalid-field`, what exists in the specification but not here is `not-implemented`; no such attach is served "as
-well as possible". And a redirect is sent only for a partition-bound link, only to an address meant for this
-listener's clients.
+well as possible".
 Rejected: deciding inside the endpoints. The decision would then be spread over six files and untestable without a
 socket.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any
 
 from holdfast import protocol
-from holdfast.amqp import Link, ReceiverLink, SenderLink, Source, Target, uint
-from holdfast.amqp.errors import INVALID_FIELD, LINK_REDIRECT, NOT_ALLOWED, NOT_IMPLEMENTED, Error
+from holdfast.amqp import Link, ReceiverLink, SenderLink, Source, Target
+from holdfast.amqp.errors import INVALID_FIELD, NOT_ALLOWED, NOT_IMPLEMENTED, Error
 from holdfast.records.record_batch import VERSION
 from node.listener import errors
 from node.listener.amqp_transactions.coordinator_attach import CoordinatorTerms, coordinator_terms_of
 from node.listener.broker_interface import Broker
-from node.listener.config import RedirectPolicy
 from node.listener.errors import Refused
 from node.listener.incoming.idempotent_producers import producer_attach
 from node.listener.log_identity import OneLog, another_cluster, told_log
@@ -182,32 +178,6 @@ def _log_and_partition(link: Link, address: str, broker: Broker) -> tuple[OneLog
     if partition not in view.partitions:
         raise Refused(errors.unknown_partition(address, partition, len(view.partitions)))
     return one, str(partition)
-
-
-def may_redirect(policy: RedirectPolicy, desired_capabilities: Collection[str]) -> bool:
-    """Tell whether a peer with these capabilities is redirected when another node serves one of its links better."""
-    if policy != "auto":
-        return policy == "always"
-    return protocol.LINK_REDIRECT_CAPABILITY in desired_capabilities or follows_streams(desired_capabilities)
-
-
-def follows_streams(desired_capabilities: Collection[str]) -> bool:
-    """Tell whether the peer knows the extension, and so that links may be closed to move them (ES-18)."""
-    return protocol.EVENT_STREAMS_CAPABILITY in desired_capabilities
-
-
-def redirect(broker: Broker, node: int | None, address: str) -> Error | None:
-    """The redirect of a link to another node; None when that node has told no address for this listener's clients."""
-    where = None if node is None else broker.address_of(node)
-    if where is None:
-        return None
-    info: Mapping[str, Any] = {
-        "hostname": where.hostname,
-        "network-host": where.host,
-        "port": uint(where.port),
-        "address": address,
-    }
-    return Error(LINK_REDIRECT, f"node {node} leads the partition; attach to {address!r} there", info)
 
 
 def _invalid(text: str) -> Refused:

@@ -39,7 +39,7 @@ from holdfast.amqp import (
 from holdfast.amqp.errors import CONNECTION_FORCED, INTERNAL_ERROR, RESOURCE_LIMIT_EXCEEDED, Error
 from node.listener import errors
 from node.listener.amqp_transactions.connection_transaction import ClientTransaction
-from node.listener.attach import attach_handler, link_plan, permissions
+from node.listener.attach import attach_handler, permissions, redirect
 from node.listener.attach.attach_queue import AttachQueue
 from node.listener.attach.cut_off_links import CutOffLinks
 from node.listener.broker_interface import Broker
@@ -250,8 +250,8 @@ class Connection(asyncio.Protocol):
         if left_s is not None:
             self._expiry_timer = self._loop.call_later(left_s, self.close, errors.credential_ended())
         desired = self.engine.remote_desired_capabilities
-        self.redirects = link_plan.may_redirect(self.config.redirect, desired)
-        self.knows_streams = link_plan.follows_streams(desired) or protocol.LINK_REDIRECT_CAPABILITY in desired
+        self.redirects = redirect.may_redirect(self.config.redirect, desired)
+        self.knows_streams = redirect.follows_streams(desired) or protocol.LINK_REDIRECT_CAPABILITY in desired
         if not self.knows_streams and self.broker.serves_nothing:
             self.cut(errors.why_cut_off(self.broker.out_of_touch))
             return
