@@ -189,7 +189,7 @@ class OperatorLogin:
 
     def _first_user(self, path):
         """Write the first user. Keys have a random salt, so they are made again only for another password."""
-        from holdfast.client.transport.security.sasl_login import is_password_of, password_keys
+        from holdfast.client.transport.security.scram import is_password_of, password_keys
 
         name, password = self._wanted["name"], self._wanted["password"]
         try:

@@ -18,7 +18,7 @@ from holdfast.client.transport.log_info import (
 )
 from holdfast.client.transport.management_requests import request
 from holdfast.client.transport.network import Network, NetworkOptions
-from holdfast.client.transport.security.sasl_login import password_keys
+from holdfast.client.transport.security.scram import password_keys
 
 GROUPS_PER_ANSWER = 1000  # a node tells no more at once
 PRODUCERS_PER_REQUEST = 1000  # about 100 KiB of answer

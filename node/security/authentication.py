@@ -21,11 +21,11 @@ from scramp import ScramException
 from scramp.core import CBindData
 
 from holdfast.amqp.framing.sasl import SYS_TEMP, LoginDenied, Mechanism, OneStep
-from node.security import sasl_mechanisms as mechanisms
 from node.security.audit import AuditLog
 from node.security.authorisation import NoAccess, Policy
 from node.security.principal import ANONYMOUS, Principal
-from node.security.sasl_mechanisms import BearerToken, Credentials, External, Plain, Scram
+from node.security.sasl_mechanisms import BearerToken, External, Plain
+from node.security.scram import HASHES, Credentials, Refused, Scram
 from node.security.tls import ServerTls
 from node.security.tokens import TokenVerifier
 
@@ -110,7 +110,7 @@ class Gate:
         if channel.subject:
             offered["EXTERNAL"] = lambda: External(channel.subject, refused)
         if policy.access.users:
-            for name in reversed(mechanisms.HASHES):
+            for name in reversed(HASHES):
                 if channel.binding is not None:
                     offered[name + "-PLUS"] = _scram(name + "-PLUS", credentials, channel.binding, refused)
                 offered[name] = _scram(name, credentials, channel.binding, refused)
@@ -147,11 +147,11 @@ class Gate:
         }
 
 
-def _scram(name: str, credentials: Credentials, binding: bytes | None, refused: mechanisms.Refused) -> Mechanism:
+def _scram(name: str, credentials: Credentials, binding: bytes | None, refused: Refused) -> Mechanism:
     return lambda: Scram(name, credentials, binding, refused)
 
 
-def _token(name: str, verifier: TokenVerifier, refused: mechanisms.Refused) -> Mechanism:
+def _token(name: str, verifier: TokenVerifier, refused: Refused) -> Mechanism:
     return lambda: BearerToken(name, verifier, refused)
 
 

@@ -17,7 +17,7 @@ import click
 from holdfast.cli.shared.command_frame import CommandFrame, command_frame, run
 from holdfast.cli.shared.errors import EXIT_USAGE, CliError
 from holdfast.client.admin import AdminClient
-from holdfast.client.transport.security.sasl_login import password_keys
+from holdfast.client.transport.security.scram import password_keys
 
 KINDS = ("log", "group", "transactional-id", "producer-group", "cluster")
 

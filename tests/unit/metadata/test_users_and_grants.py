@@ -134,7 +134,7 @@ def test_only_a_change_of_rights_is_one() -> None:
 
 
 def test_what_a_client_makes_of_a_password_is_taken() -> None:
-    from holdfast.client.transport.security.sasl_login import password_keys
+    from holdfast.client.transport.security.scram import password_keys
 
     made = password_keys("pencil")
     sizes = {}

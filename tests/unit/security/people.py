@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from jwt.algorithms import ECAlgorithm
 
 from cluster.metadata import GrantRecord, ScramKeys, UserRecord
-from holdfast.client.transport.security.sasl_login import password_keys
+from holdfast.client.transport.security.scram import password_keys
 
 
 def user(name: str, password: str, *roles: str) -> UserRecord:

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from cluster.metadata import CommandProposer, MetadataView, Ok, Refusal, UserRecord
-from holdfast.client.transport.security.sasl_login import password_keys
+from holdfast.client.transport.security.scram import password_keys
 from node.admin.errors import AdminRequestFailed
 from node.config import ConfigError, SecuritySection
 from node.security.authorisation import NoAccess

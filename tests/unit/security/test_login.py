@@ -23,7 +23,8 @@ from holdfast.client import AdminClient, AuthenticationError, NetworkOptions, Se
 from node.security.audit import AuditLog
 from node.security.authentication import Gate
 from node.security.authorisation import Policy
-from node.security.sasl_mechanisms import Credentials, Plain, Scram
+from node.security.sasl_mechanisms import Plain
+from node.security.scram import Credentials, Scram
 from node.security.tls import ServerTls
 from node.security.tokens import TokenRefused, TokenRules, TokenVerifier
 from tests.authority import Authority
