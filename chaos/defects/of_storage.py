@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.raft import RaftGroup, RaftOptions
-from cluster.raft.pysyncobj.core import MatchIndex
+from cluster.raft.pysyncobj.commit_quorum import MatchIndex
 from holdfast.records.record_batch import Numbering, OpenBatch, RecordBatch
 from node.listener.incoming.incoming_link import IncomingLink
 from node.partition import appender

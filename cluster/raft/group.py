@@ -33,7 +33,8 @@ from cluster.raft.log.log_store import LogStore
 from cluster.raft.options import MAX_ENTRY_BYTES, RaftOptions
 from cluster.raft.proposal_outcomes import NotLeader, Outcome, Overloaded
 from cluster.raft.proposals import Proposals
-from cluster.raft.pysyncobj.core import Core, RaftMember
+from cluster.raft.pysyncobj.core import Core
+from cluster.raft.pysyncobj.member import RaftMember
 from cluster.raft.pysyncobj.private_names import FOLLOWER, LEADER
 from cluster.raft.raft_pb2 import FetchReply, FetchRequest
 from cluster.raft.read_index import ReadDone, ReadIndex
@@ -41,8 +42,8 @@ from cluster.raft.replication.append_sender import AppendSender
 from cluster.raft.replication.inflight_limit import InflightLimit
 from cluster.raft.replication.message_encoding import IncomingMessage, OutgoingMessage, Stamp
 from cluster.raft.replication.step import Stepper
+from cluster.raft.snapshot.bandwidth import FetchBudget
 from cluster.raft.snapshot.catch_up import CatchUp
-from cluster.raft.snapshot.receiver import FetchBudget
 from cluster.raft.status import describe
 
 log = logging.getLogger(__name__)

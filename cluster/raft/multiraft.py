@@ -46,7 +46,7 @@ from cluster.raft.pysyncobj.private_names import set_clock
 from cluster.raft.raft_pb2 import FetchReply, FetchRequest, RaftMessage
 from cluster.raft.replication.inflight_limit import InflightLimit
 from cluster.raft.replication.message_encoding import IncomingMessage, OutgoingMessage
-from cluster.raft.snapshot.receiver import FetchBudget
+from cluster.raft.snapshot.bandwidth import FetchBudget
 from cluster.raft.snapshot.sender import SnapshotSender
 
 log = logging.getLogger(__name__)

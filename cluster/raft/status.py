@@ -6,7 +6,8 @@ from collections.abc import Collection
 from typing import Any, Protocol
 
 from cluster.raft.interfaces import GroupId, NodeId
-from cluster.raft.pysyncobj.core import Core, RaftMember
+from cluster.raft.pysyncobj.core import Core
+from cluster.raft.pysyncobj.member import RaftMember
 from cluster.raft.snapshot.catch_up import CatchUp
 
 ROLES = ("follower", "candidate", "leader")

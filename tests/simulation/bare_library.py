@@ -16,7 +16,7 @@ from pysyncobj import syncobj as library
 from pysyncobj.journal import MemoryJournal
 from pysyncobj.transport import Transport
 
-from cluster.raft.pysyncobj.core import RaftMember
+from cluster.raft.pysyncobj.member import RaftMember
 from cluster.raft.pysyncobj.private_names import set_clock
 from tests.simulation.world.disk import SimDisk
 

@@ -18,7 +18,8 @@ from math import inf
 from cluster.raft.interfaces import NodeId
 from cluster.raft.log.log_store import LogStore
 from cluster.raft.options import RaftOptions
-from cluster.raft.pysyncobj.core import Core, RaftMember
+from cluster.raft.pysyncobj.core import Core
+from cluster.raft.pysyncobj.member import RaftMember
 from cluster.raft.pysyncobj.private_names import LEADER
 
 

@@ -20,7 +20,8 @@ from math import inf
 
 from cluster.raft.heartbeats.node_heartbeats import NodeHeartbeats
 from cluster.raft.interfaces import GroupId, NodeId
-from cluster.raft.pysyncobj.core import Core, RaftMember
+from cluster.raft.pysyncobj.core import Core
+from cluster.raft.pysyncobj.member import RaftMember
 
 
 class QuietLinks:

@@ -20,7 +20,8 @@ from collections.abc import Mapping
 from cluster.raft.interfaces import NodeId, StateMachine
 from cluster.raft.log.log_store import LogStore
 from cluster.raft.options import RaftOptions
-from cluster.raft.pysyncobj.core import Core, RaftMember
+from cluster.raft.pysyncobj.core import Core
+from cluster.raft.pysyncobj.member import RaftMember
 from cluster.raft.pysyncobj.private_names import LEADER
 from cluster.raft.replication.step import Stepper
 from cluster.raft.snapshot.sender import SnapshotSender

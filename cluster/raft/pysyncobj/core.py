@@ -16,19 +16,19 @@ audited.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, Protocol, cast
 
 from pysyncobj import SyncObjConf
-from pysyncobj.node import Node
 from pysyncobj.syncobj import SyncObj
 from pysyncobj.transport import Transport
 
-from cluster.raft.interfaces import NodeId
 from cluster.raft.log.log_store import LogStore
 from cluster.raft.options import MAX_ENTRY_BYTES, RaftOptions
 from cluster.raft.proposal_outcomes import InvariantBroken
+from cluster.raft.pysyncobj.commit_quorum import MatchIndex, own_copy_counts
 from cluster.raft.pysyncobj.log_view import LazySlice
+from cluster.raft.pysyncobj.member import RaftMember
 from cluster.raft.pysyncobj.private_names import FOLLOWER
 
 NEVER = 10**12
@@ -42,51 +42,6 @@ class CoreOwner(Protocol):
     def apply_committed(self) -> None: ...
     def send_appends(self) -> None: ...
     def state_changed(self, old: int, new: int) -> None: ...
-
-
-class RaftMember(Node):
-    """A member of the group; the library hashes and compares these often."""
-
-    def __init__(self, node_id: NodeId) -> None:
-        super().__init__(node_id)
-
-    def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, RaftMember) and other._id == self._id)
-
-    def __hash__(self) -> int:
-        return self._id
-
-    def __str__(self) -> str:
-        return f"node {self._id}"
-
-
-class MatchIndex(dict[RaftMember, int]):
-    """Index that each member holds, as the commit rule reads it: 0 below the first entry of the leader's own term.
-
-    Only from that entry on can the rule commit anything; without this it walks over the whole inherited tail in every
-    tick. An index of a member without a memory does not count (`counts`).
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._own_term_from = 0
-
-        self.counts: Callable[[RaftMember], bool] = _always
-
-    def own_term_begins(self, index: int) -> None:
-        self._own_term_from = index
-
-    def __getitem__(self, member: RaftMember) -> int:
-        index = super().__getitem__(member)
-        return index if index >= self._own_term_from and self.counts(member) else 0
-
-    def __setitem__(self, member: RaftMember, index: int) -> None:
-        """Set the index; a late answer must not lower it, and only a new leadership sets it back to 0."""
-        super().__setitem__(member, max(index, self.get(member, 0)) if index else 0)
-
-
-def _always(_: RaftMember) -> bool:
-    return True
 
 
 class _NoPoller:
@@ -256,7 +211,7 @@ class Core(SyncObj):
         log = self._log
         if fromIDx is None or fromIDx < log.base_index:
             return []
-        if count == 1 and fromIDx > log.durable:
+        if count == 1 and not own_copy_counts(log, fromIDx):
             return []
         end = log.last + 1 if count is None else min(log.last + 1, fromIDx + count)
         return LazySlice(log, fromIDx, end)

@@ -25,7 +25,8 @@ from cluster.raft.heartbeats.quiescence import QuietLinks
 from cluster.raft.interfaces import NodeId
 from cluster.raft.log.log_store import LogStore
 from cluster.raft.options import RaftOptions
-from cluster.raft.pysyncobj.core import Core, RaftMember
+from cluster.raft.pysyncobj.core import Core
+from cluster.raft.pysyncobj.member import RaftMember
 from cluster.raft.replication.inflight_limit import InflightLimit
 from cluster.raft.replication.message_encoding import EncodedAppend, OutgoingMessage, Stamp
 from cluster.raft.replication.progress import Progress

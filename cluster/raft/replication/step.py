@@ -40,7 +40,8 @@ from cluster.raft.heartbeats.quiescence import QuietLinks
 from cluster.raft.interfaces import NodeId
 from cluster.raft.log.log_store import LogStore
 from cluster.raft.proposal_outcomes import InvariantBroken
-from cluster.raft.pysyncobj.core import Core, RaftMember
+from cluster.raft.pysyncobj.core import Core
+from cluster.raft.pysyncobj.member import RaftMember
 from cluster.raft.pysyncobj.private_names import CANDIDATE, LEADER
 from cluster.raft.raft_pb2 import AppendEntries, AppendReply, RaftMessage
 from cluster.raft.read_index import ReadIndex

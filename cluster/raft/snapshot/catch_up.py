@@ -21,7 +21,8 @@ from cluster.raft.pysyncobj.core import Core
 from cluster.raft.pysyncobj.private_names import LEADER
 from cluster.raft.raft_pb2 import FetchReply, FetchRequest
 from cluster.raft.replication.message_validation import RAFT
-from cluster.raft.snapshot.receiver import FetchBudget, SnapshotReceiver
+from cluster.raft.snapshot.bandwidth import FetchBudget
+from cluster.raft.snapshot.receiver import SnapshotReceiver
 from cluster.raft.snapshot.sender import SnapshotSender
 from cluster.raft.snapshot.staging import Staging
 

@@ -30,6 +30,7 @@ from cluster.raft.log.log_store import LogStore
 from cluster.raft.options import RaftOptions
 from cluster.raft.raft_pb2 import FetchBody, FetchReply, FetchRequest, Manifest
 from cluster.raft.replication.message_validation import RAFT, term_fault
+from cluster.raft.snapshot.bandwidth import FetchBudget
 from cluster.raft.snapshot.sender import row_ranges
 from cluster.raft.snapshot.staging import Staging
 
@@ -42,28 +43,6 @@ MIN_PIECE_BYTES = 16 * 1024
 
 REFUSALS_IN_A_ROW = 3
 """Refused pieces that are asked for again at once; then the path is given a moment."""
-
-
-class FetchBudget:
-    """Limits that all groups of a node share: bytes fetched per second, and groups rebuilt at a time."""
-
-    def __init__(self, options: RaftOptions) -> None:
-        self._bytes_per_s = options.fetch_bytes_per_s
-        self._slots = options.fetch_groups
-        self._active: set[GroupId] = set()
-        self.free_at = 0.0
-
-    def enter(self, group: GroupId) -> bool:
-        if group not in self._active and len(self._active) >= self._slots:
-            return False
-        self._active.add(group)
-        return True
-
-    def leave(self, group: GroupId) -> None:
-        self._active.discard(group)
-
-    def charge(self, size: int, now: float) -> None:
-        self.free_at = max(self.free_at, now) + size / self._bytes_per_s
 
 
 class SnapshotReceiver:

@@ -22,7 +22,9 @@ from cluster.raft.elections.leadership_transfer import LeadershipTransfer
 from cluster.raft.elections.vote_recovery import VoteRecovery
 from cluster.raft.log.log_store import LogStore
 from cluster.raft.proposals import Proposals
-from cluster.raft.pysyncobj.core import Core, MatchIndex, RaftMember
+from cluster.raft.pysyncobj.commit_quorum import MatchIndex
+from cluster.raft.pysyncobj.core import Core
+from cluster.raft.pysyncobj.member import RaftMember
 from cluster.raft.raft_pb2 import AppendEntries, VoteRequest
 from cluster.raft.read_index import ReadDone, ReadIndex
 from cluster.raft.replication import step
