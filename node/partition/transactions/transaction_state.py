@@ -30,9 +30,8 @@ A claim for a consumer group that is granted dooms every transaction that has st
 prepared: the new owner starts at the group's present position, so what was staged must never count (KIP-447's hole).
 While one is prepared, the claim is refused for the moment.
 
-The *last stable offset* is the first event of the oldest open transaction, or the end of the log. Committed readers see
-nothing from there on, and below it nothing that was aborted. It follows from what was applied; it never falls, since
-the events of a transaction that opens later are later.
+Committed readers see nothing from the last stable offset on (`last_stable_offset.py`), and below it nothing that was
+aborted.
 
 Rejected: Kafka's implicit begin by any event (one that is delayed until after its marker opens a transaction that
 nobody ever ends; a begin that is delayed is known to be over, or asked about); and comparing coordinator epochs of
@@ -62,6 +61,7 @@ from node.partition.idempotence.producer_state import (
 )
 from node.partition.transactions.aborted_transactions import AbortedRange, AbortedRanges
 from node.partition.transactions.control_record import Marker
+from node.partition.transactions.last_stable_offset import LastStableOffset
 from node.partition.transactions.transaction_commands import Begin, Prepare, StageOffset
 
 MAX_OPEN = 1000
@@ -148,8 +148,9 @@ class TransactionTable:
     def __init__(self, row: TransactionsRow | None = None) -> None:
         row = row or TransactionsRow()
         self._open = {one.producer.producer_id: one for one in row.open}
-        written = [one for one in row.open if one.first_offset != NOTHING]
-        self._unstable = {one.key: one for one in sorted(written, key=lambda one: one.first_offset)}
+        self._last_stable = LastStableOffset(
+            {one.key: one.first_offset for one in row.open if one.first_offset != NOTHING}
+        )
         self._ended = {one.producer_id: one for one in row.ended}
         self._aborted = AbortedRanges(row.aborted)
 
@@ -161,8 +162,7 @@ class TransactionTable:
 
     def stable_offset(self, next_offset: int) -> int:
         """The last stable offset of a log that ends at `next_offset`."""
-        oldest = next(iter(self._unstable.values()), None)
-        return next_offset if oldest is None else oldest.first_offset
+        return self._last_stable.offset(next_offset)
 
     def is_aborted(self, transaction: tuple[int, int], offset: int) -> bool:
         """Tell whether the event of the transaction at `offset` was rolled back."""
@@ -245,7 +245,7 @@ class TransactionTable:
         remember(found.producer, batch, stored, LEAST_EVENTS)
         if found.first_offset == NOTHING:
             found.first_offset = stored.base_offset
-            self._unstable[found.key] = found
+            self._last_stable.began(found.key, found.first_offset)
 
     # ------------------------------------------------------------ offsets of consumer groups
 
@@ -312,7 +312,7 @@ class TransactionTable:
         if found is None:
             return Ended()
         del self._open[producer_id]
-        self._unstable.pop(found.key, None)
+        self._last_stable.ended(found.key)
         wrote = found.first_offset != NOTHING
         if marker.committed:
             if wrote:

@@ -247,7 +247,7 @@ def markers_end_whatever_is_open() -> Iterator[None]:
         found = self._open.get(marker.producer_id)
         if found is not None and found.producer.epoch > marker.epoch:
             del self._open[marker.producer_id]
-            self._unstable.pop(found.key, None)
+            self._last_stable.ended(found.key)
         return end(self, marker, next_offset)
 
     with mock.patch.object(TransactionTable, "end", any_epoch):

@@ -78,7 +78,7 @@ def a_marker_ends_whatever_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
         found = self._open.get(marker.producer_id)
         if found is not None and found.producer.epoch > marker.epoch:
             del self._open[marker.producer_id]
-            self._unstable.pop(found.key, None)
+            self._last_stable.ended(found.key)
         return whole(self, marker, next_offset)
 
     monkeypatch.setattr(TransactionTable, "end", end)
@@ -90,7 +90,7 @@ def what_is_open_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def the_newest_open_transaction_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     def stable_offset(self: TransactionTable, next_offset: int) -> int:
-        return max((one.first_offset for one in self._unstable.values()), default=next_offset)
+        return max(self._last_stable.first_offsets, default=next_offset)
 
     monkeypatch.setattr(TransactionTable, "stable_offset", stable_offset)
 
