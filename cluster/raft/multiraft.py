@@ -13,11 +13,9 @@ belong to the next turn.
             await in_thread(disk.sync)
         multiraft.release(turn)
 
-A fault of *one* group (a rule of Raft that does not hold, an impossible state, a value that does not fit) puts that
-group into *quarantine*: its writes and messages of this turn are dropped (but for appends that have left), as if its
-process had been killed before the write, and it does nothing more here; the others go on. A fault of the node (its
-disk, its memory) is no fault of a group: after any other exception out of `turn` the node has to stop, since memory is
-ahead of the disk. Every later call raises the same again.
+A fault of *one* group puts that group into quarantine (`quarantine.py`). A fault of the node (its disk, its memory) is
+no fault of a group: after any other exception out of `turn` the node has to stop, since memory is ahead of the disk.
+Every later call raises the same again.
 
 Rejected: a write and sync per group. One sync carries all groups of a node, as one WAL does.
 """
@@ -27,7 +25,6 @@ from __future__ import annotations
 import heapq
 import logging
 import random
-import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -39,10 +36,11 @@ from cluster.raft.heartbeats.node_heartbeats import NODE_MESSAGES, NodeHeartbeat
 from cluster.raft.interfaces import Clock, Disk, DiskBatch, GroupId, NodeId, StateMachine
 from cluster.raft.log.entry_cache import EntryCache
 from cluster.raft.log.group_batch import GroupBatch
-from cluster.raft.log.log_store import LogStore, NothingStored
+from cluster.raft.log.log_store import LogStore
 from cluster.raft.options import RaftOptions
-from cluster.raft.proposal_outcomes import InvariantBroken, NodeUnfit, RaftError
+from cluster.raft.proposal_outcomes import InvariantBroken, NodeUnfit
 from cluster.raft.pysyncobj.private_names import set_clock
+from cluster.raft.quarantine import GROUP_FAULTS, NothingStored, Quarantine, unless_told
 from cluster.raft.raft_pb2 import FetchReply, FetchRequest, RaftMessage
 from cluster.raft.replication.inflight_limit import InflightLimit
 from cluster.raft.replication.message_encoding import IncomingMessage, OutgoingMessage
@@ -52,9 +50,6 @@ from cluster.raft.snapshot.sender import SnapshotSender
 log = logging.getLogger(__name__)
 
 Send = Callable[[NodeId, list[OutgoingMessage]], None]
-
-GROUP_FAULTS = (RaftError, AssertionError, ArithmeticError, LookupError, TypeError, ValueError, struct.error)
-"""Errors that a wrong value or a defect raises inside a group. Errors of the disk and of memory are not among them."""
 
 
 class Turn:
@@ -113,6 +108,7 @@ class MultiRaft:
         """True once another node has let this process in: only then it is no older copy of the node's data. A group
         without other members is led from then on; the others cannot be led without another member's word anyway."""
         self.on_quarantined: Callable[[RaftGroup], None] | None = None
+        self._quarantine = Quarantine(self._silence)
         self._batches: dict[GroupId, GroupBatch] = {}  # of this turn
         self._outbox: dict[NodeId, list[OutgoingMessage]] = {}
         self._fetches: list[tuple[NodeId, FetchRequest]] = []
@@ -170,7 +166,7 @@ class MultiRaft:
             self._batches.pop(group_id, None)
             group = make(NothingStored())
             self._groups[group_id] = group
-            self._quarantine(group, error)
+            self._quarantine.put(group, error)
             return group
         self._groups[group_id] = group
         for node in sorted(self._up):
@@ -251,7 +247,7 @@ class MultiRaft:
         except NodeUnfit:
             raise
         except GROUP_FAULTS as error:
-            log.error("%s: gives node %d no snapshot: %s", group.name, sender, error, exc_info=_unless_told(error))
+            log.error("%s: gives node %d no snapshot: %s", group.name, sender, error, exc_info=unless_told(error))
             return SnapshotSender.refuse(request, f"node {self.node_id} cannot give it: {error!r}")
 
     def deliver_fetched(self, sender: NodeId, reply: FetchReply) -> None:
@@ -265,14 +261,14 @@ class MultiRaft:
         self._up.add(node)
         self.is_let_in = True
         for group in list(self._groups.values()):
-            self._guarded(group, group.peer_up, node)
+            self._quarantine.guarded(group, group.peer_up, node)
             self._schedule(group)
 
     def peer_down(self, node: NodeId) -> None:
         self._enter()
         self._up.discard(node)
         for group in list(self._groups.values()):
-            self._guarded(group, group.peer_down, node)
+            self._quarantine.guarded(group, group.peer_down, node)
             self._schedule(group)
 
     @property
@@ -320,12 +316,12 @@ class MultiRaft:
                 if group is None:
                     if message.group == NODE_MESSAGES and isinstance(message, RaftMessage):
                         self._heartbeats.receive(sender, message, now)
-                elif self._guarded(group, group.receive, sender, message, now):
+                elif self._quarantine.guarded(group, group.receive, sender, message, now):
                     dirty[group] = None
         fetched, self._fetched = self._fetched, []
         for sender, reply in fetched:
             group = groups.get(reply.group)
-            if group is not None and self._guarded(group, group.fetched, sender, reply, now):
+            if group is not None and self._quarantine.guarded(group, group.fetched, sender, reply, now):
                 dirty[group] = None
         if self._heartbeats.next_at <= now:
             self._heartbeats.run(now)
@@ -334,7 +330,7 @@ class MultiRaft:
         if not ticked and not self._batches and not self._outbox:
             return None
         for group in ticked:
-            self._guarded(group, group.tick, now)
+            self._quarantine.guarded(group, group.tick, now)
             self._schedule(group)
         early, self._early = self._early, {}
         self._send_all(early)
@@ -354,7 +350,7 @@ class MultiRaft:
         self._enter()
         for group, index in turn.durable:
             if not group.closed:
-                self._guarded(group, group.after_sync, index)
+                self._quarantine.guarded(group, group.after_sync, index)
         self._send_all(turn.messages)
         self.room.turn_ended()
         if self.on_fetch is not None:
@@ -370,32 +366,16 @@ class MultiRaft:
         self._enter()
         group = self._groups[group_id]
         if group.quarantined is None:
-            self._quarantine(group, InvariantBroken(reason))
+            self._quarantine.put(group, InvariantBroken(reason))
 
     @property
     def quarantined(self) -> dict[GroupId, str]:
         """Reason for the quarantine of each group that is in it."""
         return {number: group.quarantined for number, group in self._groups.items() if group.quarantined is not None}
 
-    def _guarded(self, group: RaftGroup, work: Callable[..., object], *arguments: object) -> bool:
-        """Do it, or put the group into quarantine. Returns whether the group is sound."""
-        if group.quarantined is not None:
-            return False
-        try:
-            work(*arguments)
-        except NodeUnfit:
-            raise
-        except GROUP_FAULTS as error:
-            self._quarantine(group, error)
-        return group.quarantined is None
-
-    def _quarantine(self, group: RaftGroup, error: BaseException) -> None:
-        log.critical(
-            "%s is in quarantine: nothing more is done with it on this node, all other groups go on. %s",
-            group.name, error, exc_info=_unless_told(error),
-        )  # fmt: skip
+    def _silence(self, group: RaftGroup) -> None:
+        """Drop what is left of a group that was put into quarantine: its writes, its messages and its deadline."""
         number = group.group_id
-        group.quarantine(str(error) or type(error).__name__)
         self._batches.pop(number, None)
         self._dirty.pop(group, None)
         for box in (self._outbox, self._early):
@@ -450,7 +430,7 @@ class MultiRaft:
     def _write(self) -> None:
         for group in list(self._dirty):
             # A callback proposed to it after its tick, or input came since: entries and hard state go together.
-            self._guarded(group, group.log_store.flush)
+            self._quarantine.guarded(group, group.log_store.flush)
         if self._batches:
             batches, self._batches = self._batches, {}
             batch = self._disk.batch()
@@ -482,8 +462,3 @@ class MultiRaft:
     def _send_all(self, messages_by_peer: dict[NodeId, list[OutgoingMessage]]) -> None:
         for node, messages in messages_by_peer.items():
             self._send(node, messages)
-
-
-def _unless_told(error: BaseException) -> BaseException | None:
-    """The traceback that a log line needs: none for an error of this package, which says all there is to say."""
-    return None if isinstance(error, RaftError) else error

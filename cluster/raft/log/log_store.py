@@ -26,7 +26,7 @@ from __future__ import annotations
 import struct
 import zlib
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import islice
 
 from cluster.raft.interfaces import Disk, DiskBatch, GroupId
@@ -54,30 +54,6 @@ BASE_TERM_OF_NEW_GROUP = 0
 
 LET_GO_AT_ONCE = 4096
 """Entries, in one turn: a leader that steps down may have millions behind it."""
-
-
-class NothingStored:
-    """The disk of a group in quarantine that cannot be loaded. Only reading is asked of it."""
-
-    def get(self, key: bytes) -> bytes | None:
-        return None
-
-    def scan(self, start: bytes, end: bytes, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
-        return iter(())
-
-    def batch(self) -> DiskBatch:
-        raise AssertionError("a group in quarantine writes nothing")
-
-    def write(self, batch: DiskBatch) -> None:
-        raise AssertionError("a group in quarantine writes nothing")
-
-    must_drain = False
-
-    def drain(self) -> None:
-        raise AssertionError("a group in quarantine writes nothing")
-
-    def sync(self) -> None:
-        raise AssertionError("a group in quarantine writes nothing")
 
 
 class LogStore:
