@@ -1,4 +1,4 @@
-"""The data directory of a node as a whole: its format, completeness, lock and room.
+"""The data directory of a node as a whole: its format, completeness, and lock.
 
 format    what this is, written last when the directory is made: without it nothing in here was ever acknowledged
 lock      held while a process works on it
@@ -13,7 +13,7 @@ import fcntl
 import os
 from pathlib import Path
 
-from node.storage.errors import AlreadyOpen, ForeignData, StorageDamaged, translate
+from node.storage.errors import AlreadyOpen, ForeignData, StorageDamaged
 from node.storage.fsync import sync_data, sync_directory
 
 FORMAT = b"holdfast-storage 8\n"
@@ -59,25 +59,3 @@ def finish(path: Path) -> None:
         sync_data(marker.fileno(), fresh)
     fresh.rename(path / "format")
     sync_directory(path)
-
-
-def free_bytes(path: Path) -> int:
-    """Bytes that the file system still has for this process's user."""
-    try:
-        system = os.statvfs(path)
-    except OSError as error:
-        raise translate(error, path) from error
-    return system.f_bavail * system.f_frsize
-
-
-def used_bytes(path: Path) -> int:
-    """Bytes that the files of the store take."""
-    total = 0
-    for part in ("db", "journal"):
-        with os.scandir(path / part) as entries:
-            for entry in entries:
-                try:
-                    total += entry.stat().st_size
-                except FileNotFoundError:  # removed meanwhile
-                    continue
-    return total

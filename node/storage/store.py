@@ -28,7 +28,7 @@ from types import TracebackType
 
 from rocksdict import Rdict, ReadOptions, WriteBatch, WriteOptions
 
-from node.storage import data_directory
+from node.storage import data_directory, disk_space
 from node.storage.durable_length import DurableLength, check_manifest
 from node.storage.errors import StorageDamaged, StorageError, SyncFailed, translate
 from node.storage.fsync import forget_cached_in, make_directory
@@ -387,11 +387,11 @@ class Store:
 
     def free_bytes(self) -> int:
         """Bytes that the file system still has for this process's user."""
-        return data_directory.free_bytes(self.path)
+        return disk_space.free_bytes(self.path)
 
     def used_bytes(self) -> int:
         """Bytes that the files of the store take."""
-        return data_directory.used_bytes(self.path)
+        return disk_space.used_bytes(self.path)
 
     def reclaim(self) -> CompactionResult:
         """Give the space of trimmed entries back to the file system. Blocks: call it from a worker thread, at times.

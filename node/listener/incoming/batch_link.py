@@ -49,8 +49,8 @@ class IncomingBatchLink(IncomingLink):
 
     def __init__(self, host: EndpointHost, link: ReceiverLink, plan: LinkPlan, *granted: Any) -> None:
         super().__init__(host, link, plan, *granted)
-        self._window = min(self._window, MOST_UNANSWERED)
-        self._mean_size = TYPICAL_BYTES
+        self._credit.window = min(self._credit.window, MOST_UNANSWERED)
+        self._credit.mean_size = TYPICAL_BYTES
 
     def accept(self, properties: Mapping[str, Any] | None) -> None:
         super().accept({**(properties or {}), protocol.RECORD_BATCHES: uint(VERSION)})

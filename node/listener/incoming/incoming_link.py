@@ -7,8 +7,7 @@ Rules never broken:
  - a delivery is answered once: accepted only after its record is committed; rejected when the message is at fault;
    released when it certainly was not appended; modified with delivery-failed when nobody can know, to peers that list
    that outcome. To others that is never said: see `unknown_outcomes.py`;
- - credit is granted for what has been answered, never for what is still under way: the window bounds what a link can
-   have in memory here, whatever the peer does;
+ - credit is granted for what has been answered, never for what is still under way (`publisher_credit.py`);
  - to a peer that knows the extension, an answer that asks for resending is followed by the end of the link, before any
    later message is accepted. Else the resent message would come after its successors.
 Single messages come on links of `message_link.py`, record batches on those of `batch_link.py`.
@@ -43,12 +42,10 @@ from node.listener.amqp_transactions.connection_transaction import ClientTransac
 from node.listener.attach.link_plan import LinkPlan
 from node.listener.endpoint import Endpoint, EndpointHost
 from node.listener.incoming.append_queue import AppendQueue, QueuedBatch
+from node.listener.incoming.publisher_credit import PublisherCredit
 from node.listener.incoming.unknown_outcomes import find_out
 from node.partition.api import Appended, Failed
 from node.partition.idempotence.producer_state import FORGOTTEN
-
-MIN_CREDIT = 2
-"""Least credit, however big the messages: one being replicated, one on its way."""
 
 UNKNOWN = Modified(delivery_failed=True)
 
@@ -66,10 +63,8 @@ class IncomingLink(Endpoint):
     def __init__(self, host: EndpointHost, link: ReceiverLink, plan: LinkPlan) -> None:
         super().__init__(host, link, plan)
         self._queues: dict[str, AppendQueue] = {}
-        self._unanswered = 0
-        self._mean_size = 0.0
+        self._credit = PublisherCredit(host.config.credit_window, host.config.credit_window_bytes)
         self._redirects = plan.bound and host.redirects
-        self._window = host.config.credit_window  # messages
         source = link.remote_source
         outcomes = source.outcomes if isinstance(source, Source) else ()
         self._tells_places = protocol.STORED in outcomes
@@ -170,9 +165,7 @@ class IncomingLink(Endpoint):
         return count, size
 
     def _note(self, count: int, size: int, events: int) -> None:
-        self._unanswered += count
-        share = min(1.0, count / 64) if self._mean_size else 1.0
-        self._mean_size += (size / count - self._mean_size) * share
+        self._credit.received(count, size)
         self.host.received(count, size, events)
 
     # -------------------------------------------------------------------------------------------- answers go out
@@ -253,7 +246,7 @@ class IncomingLink(Endpoint):
         self._account(count, size, state is ACCEPTED)
 
     def _account(self, count: int, size: int, accepted: bool) -> None:
-        self._unanswered -= count
+        self._credit.answered(count)
         self.host.answered(count, size, accepted)
         if not self.leaving:
             self._top_up()
@@ -261,12 +254,8 @@ class IncomingLink(Endpoint):
             self.maybe_close()
 
     def _top_up(self) -> None:
-        """Refill the window in quarters, so that a flow frame goes out for many messages, not for each."""
-        window, window_bytes = self._window, self.host.config.credit_window_bytes
-        if self._mean_size * window > window_bytes:
-            window = max(MIN_CREDIT, int(window_bytes / self._mean_size))
-        missing = window - self._unanswered - self.link.credit
-        if missing > 0 and missing * 4 >= window:
+        missing = self._credit.missing(self.link.credit)
+        if missing:
             self.link.grant(missing)
 
     def answer_in_transaction(self, batch: QueuedBatch, state: DeliveryState) -> None:
@@ -307,7 +296,7 @@ class IncomingLink(Endpoint):
 
     @property
     def idle(self) -> bool:
-        return self._unanswered == self._doubtful_count
+        return self._credit.unanswered == self._doubtful_count
 
     def maybe_close(self) -> None:
         super().maybe_close()
@@ -321,7 +310,7 @@ class IncomingLink(Endpoint):
         """
         doubtful, self._doubtful, self._doubtful_count = self._doubtful, [], 0
         for batch in doubtful:
-            self._unanswered -= batch.count
+            self._credit.answered(batch.count)
             self.host.answered(batch.count, batch.size, False)
 
     def gone(self) -> None:

@@ -52,7 +52,7 @@ class IdempotentLink(IncomingMessageLink):
         self._partition = plan.partition
         self._opened = opened
         self._numbers = SequenceNumberReader(opened.producer_id, opened.epoch, plan.partition)
-        self._window = min(self._window, CREDIT_LIMIT)
+        self._credit.window = min(self._credit.window, CREDIT_LIMIT)
         self._ordered = True
         self._watched: PartitionHandle | None = None
         self._end_watch: Callable[[], None] = _nothing
