@@ -4,7 +4,7 @@ Problem: ZooKeeper knows which sessions live, not which members read; a process 
 has ended, and ZooKeeper may be away for hours while everybody is well.
 Rules never broken:
  - a partition is claimed from the cluster with an epoch that only the holder of its lock can get
-   (`partition_locks.py`), so the cluster ends the claim of the holder before, alive or not;
+   (`fencing_epochs.py`), so the cluster ends the claim of the holder before, alive or not;
  - a partition is handed over (work ended, committed, detached) before its lock is let go, unless the process is too
    late for that; then the epoch protects the group;
  - nothing here waits for ZooKeeper in the program's loop.
@@ -35,7 +35,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
-from holdfast.client.consume.zookeeper.partition_locks import NotHeld, PartitionLocks, node_name
+from holdfast.client.consume.zookeeper.fencing_epochs import NotHeld
+from holdfast.client.consume.zookeeper.partition_locks import PartitionLocks, node_name
 from holdfast.client.errors import (
     ConfigurationError,
     HoldfastError,

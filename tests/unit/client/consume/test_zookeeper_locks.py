@@ -13,13 +13,8 @@ from kazoo.exceptions import KazooException
 from kazoo.recipe.lock import Lock
 
 from holdfast.client import ConfigurationError, HoldfastError, ProtocolError, ZooKeeperLogin
-from holdfast.client.consume.zookeeper.partition_locks import (
-    MAX_EPOCH,
-    NotHeld,
-    PartitionLocks,
-    node_name,
-    share,
-)
+from holdfast.client.consume.zookeeper.fencing_epochs import MAX_EPOCH, NotHeld
+from holdfast.client.consume.zookeeper.partition_locks import PartitionLocks, node_name, share
 from tests.integration.clusters.cluster import wait_until
 from tests.zookeeper import LoopbackZooKeeper, missing
 
