@@ -36,6 +36,7 @@ from node.transaction_coordinator.coordinator_commands import (
     Result,
 )
 from node.transaction_coordinator.coordinator_queries import (
+    LIST_LIMIT,
     Abort,
     AskLost,
     AskOutcome,
@@ -44,6 +45,7 @@ from node.transaction_coordinator.coordinator_queries import (
     CoordinatorQuestion,
     DecideTransaction,
     IdList,
+    IdRow,
     ListIds,
     NoteAndEnd,
 )
@@ -55,7 +57,6 @@ from node.transaction_coordinator.state_machine import MAX_PARTITIONS, Coordinat
 from node.transaction_coordinator.transaction_groups.group_commands import GroupCommand
 from node.transaction_coordinator.transaction_groups.group_leader import TransactionGroupLeader
 from node.transaction_coordinator.transaction_timeouts import Expiry
-from node.transaction_coordinator.transactional_id_list import list_ids
 from node.transaction_coordinator.transitions import DECIDED, TransactionState
 
 log = logging.getLogger(__name__)
@@ -253,7 +254,7 @@ class CoordinatorReplica:
         self._complete_ripe()
         for pair in list(self._completing):
             await self._completed.wait(pair, COMPLETE_WAIT_S)
-        return list_ids(self._machine, question, self._now_ms())
+        return _list_ids(self._machine, question, self._now_ms())
 
     async def _outcome(self, question: AskOutcome) -> CoordinatorAnswer | Failed:
         pair = (question.producer_id, question.epoch)
@@ -439,3 +440,23 @@ def _entry(command: Command) -> bytes:
 
 def _unheard(_: object) -> None:
     """Ignore the outcome: no caller waits for it."""
+
+
+def _list_ids(machine: CoordinatorMachine, question: ListIds, now_ms: int) -> IdList:
+    """The transactional ids of a coordinator, as operators see them."""
+    if question.name:
+        one = machine.get(question.name)
+        found = [] if one is None else [one]
+    else:
+        found = sorted((one for one in machine if one.name > question.after), key=lambda one: one.name)
+    limit = max(1, min(question.limit, LIST_LIMIT))
+    return IdList([_row(machine, one, now_ms) for one in found[:limit]])
+
+
+def _row(machine: CoordinatorMachine, one: TransactionalId, now_ms: int) -> IdRow:
+    under_way = one.state is TransactionState.ONGOING or one.state in DECIDED
+    open_ms = machine.lived_ms(now_ms) - one.started_ms if under_way else -1
+    return IdRow(
+        one.name, one.state.name.lower(), one.producer_id, one.epoch, one.timeout_ms, open_ms, list(one.groups),
+        one.last_end,
+    )  # fmt: skip

@@ -23,11 +23,9 @@ All with the present pair; with the pair before, EndTransaction hears how that o
 else is `fenced`, or `ended` if no other holder has come since. The pair to go on with is for the holder alone: a holder
 that was succeeded, or is about to be, hears its own pair again, which is over.
 
-A producer id is the number of the coordinator's group and a count: no other coordinator gives it out, since group
-numbers are never used again. When the epochs of one are used up, the id goes on with a new one.
+Where pairs come from: `transactional_id_epochs.py`.
 
-Rejected: blocks of producer ids from the metadata group (a second group to ask and to wait for, for the same
-uniqueness); Kafka's fence in memory (a leader that dies in between has to fence again); an epoch that the marker
+Rejected: Kafka's fence in memory (a leader that dies in between has to fence again); an epoch that the marker
 raises (partitions could not tell a late begin from an early one).
 """
 
@@ -63,11 +61,11 @@ from node.transaction_coordinator.repeated_requests import completed, ended, goe
 from node.transaction_coordinator.state import LAYOUT, NEVER, CoordinatorState, TransactionalId
 from node.transaction_coordinator.transaction_groups.group_commands import (
     MEMBER_PREFIX,
-    SERIALS,
     member_id,
     member_name,
 )
 from node.transaction_coordinator.transaction_groups.group_state_machine import Writers
+from node.transaction_coordinator.transactional_id_epochs import EPOCHS, ProducerPairs
 from node.transaction_coordinator.transitions import DECIDED, IDLE, TransactionState, check
 
 MAX_TIMEOUT_MS = 15 * 60 * 1000
@@ -82,24 +80,16 @@ MAX_PARTITIONS = 4096
 FORGET_MS = 7 * 24 * 3600 * 1000
 """Time after which an idle id is forgotten, in lived time (Kafka's default)."""
 
-EPOCHS = 32767
-"""Epochs of one producer id: 0 to 32766. The highest that fits, 32767, is never given to a client, as in Kafka."""
-
 LONGEST_STEP_MS = 60_000
 """Longest step of lived time from one entry to the next, whatever their clocks say: a leap of a leader's clock takes
 a minute from a transaction, not days, and forgets nothing. A leader with open transactions proposes an entry more
 often."""
 
-MAX_GROUP = (1 << 31) - 1
-"""Highest group number with which a producer id fits 63 bits."""
-
 
 class CoordinatorMachine:
     def __init__(self, group: int, *, epochs: int = EPOCHS) -> None:
         """`group`: the Raft group of this coordinator. `epochs`: those of one producer id; less in tests."""
-        assert 0 < group <= MAX_GROUP
-        self._group = group
-        self._epochs = epochs
+        self._pairs = ProducerPairs(group, epochs)
         self.state = CoordinatorState()
         self._ids: dict[str, TransactionalId] = {}
         self._by_producer: dict[int, TransactionalId] = {}
@@ -155,7 +145,7 @@ class CoordinatorMachine:
 
     def following(self, pair: tuple[int, int]) -> tuple[int, int] | None:
         """The next pair for the holder of this decided one; None: it has a producer id that is not drawn yet."""
-        return (pair[0], pair[1] + 1) if pair[1] + 1 < self._epochs else None
+        return self._pairs.following(pair)
 
     def completed(self, name: str, pair: tuple[int, int]) -> Decided | None:
         """The answer about a decided transaction of which every partition has its marker; None: it is not complete."""
@@ -234,7 +224,8 @@ class CoordinatorMachine:
     def _create(self, command: Register) -> Result:
         if len(self._ids) >= MAX_IDS:
             return Declined("too-many", f"this coordinator knows {MAX_IDS} transactional ids; use fewer, and name them")
-        one = TransactionalId(command.transactional_id, self._new_producer(), 0, command.holder, command.timeout_ms)
+        producer_id = self._pairs.draw(self.state)
+        one = TransactionalId(command.transactional_id, producer_id, 0, command.holder, command.timeout_ms)
         one.touched_ms, one.at = self.state.lived_ms, command.at
         self._ids[one.name] = self._by_producer[one.producer_id] = one
         return registered(one)
@@ -372,7 +363,7 @@ class CoordinatorMachine:
         next epoch, when it is over: partitions remember every producer that they have seen, for a while."""
         if len(self._ids) >= MAX_IDS:
             return None
-        pair = self.state.spare.pop() if self.state.spare else (self._new_producer(), 0)
+        pair = self.state.spare.pop() if self.state.spare else (self._pairs.draw(self.state), 0)
         one = TransactionalId(member_name(member_id(*pair)), *pair, holder, timeout_ms, writer=writer)
         one.touched_ms = self.state.lived_ms
         self._ids[one.name] = self._by_producer[one.producer_id] = one
@@ -393,8 +384,9 @@ class CoordinatorMachine:
         """Drop a member's id: it has one transaction only."""
         del self._ids[one.name], self._by_producer[one.producer_id]
         self._under_way.pop(one.name, None)
-        if one.epoch + 1 < self._epochs:
-            self.state.spare.append((one.producer_id, one.epoch + 1))
+        following = self.following(one.pair)
+        if following is not None:
+            self.state.spare.append(following)
 
     # ------------------------------------------------------------ steps
 
@@ -422,18 +414,11 @@ class CoordinatorMachine:
         one.how, one.touched_ms = how, self.state.lived_ms
 
     def _next_epoch(self, one: TransactionalId) -> None:
-        if one.epoch + 1 < self._epochs:
-            one.epoch += 1
-        else:
-            self._by_producer.pop(one.producer_id, None)
-            one.producer_id, one.epoch = self._new_producer(), 0
+        before = one.producer_id
+        one.producer_id, one.epoch = self._pairs.next(one.pair, self.state)
+        if one.producer_id != before:
+            self._by_producer.pop(before, None)
             self._by_producer[one.producer_id] = one
-
-    def _new_producer(self) -> int:
-        """Draw a producer id. Serials start at 1, so that none is a multiple of SERIALS: those are easy to mistake."""
-        self.state.serial += 1
-        assert self.state.serial < SERIALS, "a coordinator has given out all of its producer ids"
-        return self._group * SERIALS + self.state.serial
 
     # ------------------------------------------------------------ checkpoint
 
