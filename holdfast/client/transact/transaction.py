@@ -46,9 +46,10 @@ from holdfast.client.produce.accumulator import Accumulator
 from holdfast.client.produce.delivery import PendingBatch
 from holdfast.client.produce.partition_routing import Partitions
 from holdfast.client.produce.send_api import Sending
+from holdfast.client.transact.commit_outcome import pair_of
 from holdfast.client.transact.consumer_positions import CommittablePosition, OffsetsConsumer, note_all
 from holdfast.client.transact.control_link import ROLLED_BACK
-from holdfast.client.transact.transaction_manager import Transactor, TransactorSession, pair_of
+from holdfast.client.transact.transaction_manager import Transactor, TransactorSession
 from holdfast.client.transact.transactional_sender import TransactionalSender
 
 ATTACH_BOUND_S = 15.0

@@ -4,8 +4,7 @@ A transaction belongs to one connection. Connections break, and the node that ge
 
 Rules:
  - the client never repeats a program's work: events are lost with their connection, and the program gets an error;
- - after a lost answer, the cluster tells the outcome of that very transaction, by its producer id and epoch; else the
-   outcome is unknown;
+ - after a lost answer, the cluster tells the outcome of that very transaction (`commit_outcome`);
  - a fenced producer stays fenced: from its second attach on, it names the holder that it was. The node refuses it if
    another holder has taken the id since. Without that, a zombie whose connection broke would take the id back;
  - each attach has one holder name in all its tries, until one is answered. So a try that succeeded, but whose answer
@@ -23,14 +22,13 @@ import secrets
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from holdfast import protocol
 from holdfast.client.errors import (
     HoldfastError,
     ProducerFencedError,
-    TransactionOutcomeUnknownError,
     TransactionRolledBackError,
 )
 from holdfast.client.options import ProducerOptions
+from holdfast.client.transact.commit_outcome import check_committed, pair_of, unknown
 from holdfast.client.transact.control_link import (
     ControlLink,
     CoordinatorWish,
@@ -251,17 +249,7 @@ class Transactor:
             raise unknown(
                 f"the answer to the commit got lost ({why}), and nobody could be asked: {error}", pair
             ) from error
-        last = session.control.last
-        told = None if last is None else (last.producer_id, last.epoch)
-        if last is None or told is None or told < pair:  # pairs only rise, and the next one is in use now
-            raise TransactionRolledBackError(f"the transaction was rolled back: its commit was never decided ({why})")
-        if told != pair:
-            raise unknown(f"the answer to the commit got lost ({why}); {self.name!r} is not remembered with it", pair)
-        log.info(
-            "the answer to a commit of %r got lost; it was %s", self.name, "done" if last.committed else "not done"
-        )
-        if not last.committed:
-            raise TransactionRolledBackError(f"the transaction was rolled back ({last.how}): {why}")
+        check_committed(self.name, pair, session.control.last, why)
 
     async def abort(self, session: TransactorSession, txn_id: bytes) -> None:
         """Roll a transaction back. After a lost answer the node rolls it back later, since no commit can follow."""
@@ -278,21 +266,3 @@ class Transactor:
 
 def _drawn() -> str:
     return secrets.token_hex(12)
-
-
-def pair_of(txn_id: bytes) -> tuple[int, int] | None:
-    """Return (producer id, epoch) of a transaction's id; None if the id is not in the form of Holdfast's nodes."""
-    form = protocol.TRANSACTION_NAME
-    if len(txn_id) != form.size or txn_id[0] != protocol.TRANSACTION_NAME_VERSION:
-        return None
-    _, producer_id, epoch, _ = form.unpack(txn_id)
-    return producer_id, epoch
-
-
-def unknown(text: str, pair: tuple[int, int] | None, advice: str | None = None) -> TransactionOutcomeUnknownError:
-    producer_id, epoch = pair if pair is not None else (None, None)
-    whose = "" if pair is None else f" (producer {producer_id}, epoch {epoch})"
-    return TransactionOutcomeUnknownError(
-        f"it is not known what became of the transaction{whose}: {text}",
-        producer_id=producer_id, epoch=epoch, advice=advice,
-    )  # fmt: skip
