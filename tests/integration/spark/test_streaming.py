@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("pyspark", reason="there is no pyspark here: `make test` installs it")
+
 from pipeline.progress import lag
 from tests.integration.clusters.cluster import Cluster, wait_until
 from tests.integration.conftest import number_from

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("pyspark", reason="there is no pyspark here: `make test` installs it")
+
 from chaos import archive, at_scale
 from chaos.checkers.all import CHECKERS, judge_run
 from chaos.checkers.verdict import Result
