@@ -9,6 +9,8 @@ import sys
 import threading
 from pathlib import Path
 
+import pytest
+
 from cluster.rpc.peer_tls import node_host
 from tests.unit.rpc.raft_transport.test_peer_tls import CLUSTER, Hosts
 
@@ -30,6 +32,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 def test_connections_that_come_together_do_not_end_the_process(tmp_path: Path) -> None:
     hosts = Hosts(tmp_path)
     cert, key = hosts.issue(2)
