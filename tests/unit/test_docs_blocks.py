@@ -39,6 +39,8 @@ def tree_of(block: str) -> ast.Module:
 
 @pytest.mark.parametrize("block", BLOCKS)
 def test_a_program_compiles_and_imports_what_exists(block: str) -> None:
+    if "pyspark" in block:
+        pytest.importorskip("pyspark", reason="there is no pyspark here: `make test` installs it")
     for item in ast.walk(tree_of(block)):
         if isinstance(item, ast.Import):
             for alias in item.names:

@@ -75,7 +75,7 @@ def cluster() -> None:
     "--amqp-port",
     type=click.IntRange(0, 65535),
     default=None,
-    help="Give node 1 this port for AMQP, and node 2 the next one.",
+    help="Give node 1 this port for AMQP, and node 2 the next one (default, and 0: from 5672 if free, else others).",
 )
 @click.option("--rpc-port", type=click.IntRange(0, 65535), default=0, help="Give node 1 this port for other nodes.")
 @click.option("--name", type=ClusterName(), default="dev", show_default=True, help="Name the cluster so.")
