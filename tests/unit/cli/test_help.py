@@ -25,6 +25,7 @@ VERBS = frozenset(
         "Choose",
         "Claim",
         "Compress",
+        "Finalize",
         "Connect",
         "Create",
         "Delete",

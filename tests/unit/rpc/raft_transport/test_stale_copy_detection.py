@@ -15,6 +15,7 @@ from cluster.rpc.raft_transport.inbound import InboundLinks, InboundStream, Newc
 from cluster.rpc.refusal_log import WHY
 from cluster.rpc.rpc_pb2 import Frame, Hello
 from cluster.stale_copy_detection import STARTS_REMEMBERED, DirectoryStart, KnownStart, copy_fault
+from cluster.versions import OURS
 from tests.unit.rpc.support import SOON_S, TestNode, cluster_of, until
 
 INCARNATION = 77
@@ -174,7 +175,7 @@ async def test_who_was_restarted_while_its_peer_stood_still_is_no_clone(came: st
     """What the ended process said last is read after the standstill, before anybody has looked at the time."""
     peer, later, now_s = who(1), after(IMAGE, 44), 100.0
     inbound = listening(peer)
-    stream = inbound._streams[3] = InboundStream(3, INCARNATION, IMAGE, now_s)
+    stream = inbound._streams[3] = InboundStream(3, INCARNATION, IMAGE, OURS, now_s)
     peer.starts.heard(3, IMAGE)
     if came == "before the standstill":
         inbound._beside[3, later.known] = Newcomer(IMAGE.known, now_s)
