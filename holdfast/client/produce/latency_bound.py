@@ -76,7 +76,7 @@ class LatencyBound:
             self._latencies_s.append(now_s - since_s)
 
     def confirmed(self, partition: str, events: int, size: int, now_s: float) -> None:
-        """So much of a partition was confirmed."""
+        """Count what was confirmed of a partition, and move the bound if a measurement is over."""
         if self._since_s is None or not self._target_s:
             return
         self._bytes += size
