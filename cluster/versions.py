@@ -5,22 +5,18 @@ program knows a range of them. The cluster has one *active* version, which the m
 (`cluster/metadata`): until an operator raises it, all nodes say, log and store what belongs to it, and nothing newer.
 So nodes of two releases work together, and going back is installing the old program again.
 
-The rules: only what proposes, sends or writes asks whether a feature is active; `apply` never does, since replicas
+The rules: only what proposes, sends or writes asks for the active version; `apply` never does, since replicas
 would answer it at different entries: a command says by itself what it is. A program that meets a command that it does
 not know stops that replica (`cluster.raft.UnknownEntry`) instead of refusing what others carry out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 OLDEST = 14
 NEWEST = 14
 """14 is the first version that knows of others; earlier ones were never released, and are refused."""
-
-FEATURES: Mapping[str, int] = {}
-"""The version that brings each feature."""
 
 INSTALL = "install the cluster's newest release on that node"
 
@@ -56,11 +52,6 @@ class VersionRange:
 
 
 OURS = VersionRange(OLDEST, NEWEST)
-
-
-def is_active(feature: str, active: int) -> bool:
-    """Tell whether a feature may be used, for what proposes, sends or writes; `apply` never asks."""
-    return active >= FEATURES[feature]
 
 
 def mismatch(ours: VersionRange, active: int, theirs: VersionRange, their_active: int) -> str | None:

@@ -15,7 +15,7 @@ from cluster.rpc.raft_transport.inbound import InboundLinks, InboundStream, Newc
 from cluster.rpc.refusal_log import WHY
 from cluster.rpc.rpc_pb2 import Frame, Hello
 from cluster.stale_copy_detection import STARTS_REMEMBERED, DirectoryStart, KnownStart, copy_fault
-from cluster.versions import OURS
+from cluster.versions import OURS, VersionRange
 from tests.unit.rpc.support import SOON_S, TestNode, cluster_of, until
 
 INCARNATION = 77
@@ -168,6 +168,21 @@ def listening(peer: Who) -> InboundLinks:
     return InboundLinks(
         who=peer, on_hello=nothing, on_change=nothing, on_messages=nothing, on_hints=nothing, on_clock=nothing
     )
+
+
+async def test_a_stream_of_a_program_that_does_not_know_what_is_activated_ends() -> None:
+    peer = who(1)
+    inbound = listening(peer)
+    for node, versions in ((2, VersionRange(OURS.oldest, OURS.newest + 1)), (3, OURS)):
+        inbound._streams[node] = InboundStream(node, INCARNATION, IMAGE, versions, 100.0)
+        peer.starts.heard(node, IMAGE)
+    old = inbound._streams[3]
+    inbound.end_strangers()
+    assert set(inbound._streams) == {2, 3}, "nothing is activated"
+    peer.active = lambda: OURS.newest + 1
+    inbound.end_strangers()
+    assert set(inbound._streams) == {2}
+    assert "node 3: the cluster runs version" in str(old.ended.result())
 
 
 @pytest.mark.parametrize("came", ["before the standstill", "after it"])
