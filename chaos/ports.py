@@ -3,9 +3,9 @@
 A port that is free when it is chosen may belong to another run by the time a node listens at it. So each process takes
 ports from a range of its own, which it holds by a lock that ends with the process. It does not reuse a port soon.
 
-All ranges are below the ephemeral ports, which the system gives to outgoing connections. So a proxy that refuses for a
-while finds its port free again. And a client that dials a closed port never gets that port as its own source port,
-which would connect it with itself.
+The ranges are above those of `holdfast cluster up` and below the ephemeral ports, which the system gives to outgoing
+connections. So a proxy that refuses for a while finds its port free again. And a client that dials a closed port never
+gets that port as its own source port, which would connect it with itself.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
 Problem: a port that the system gives out for "any" is free for a moment only: it lies where outgoing connections get
 theirs, of which a test run makes thousands. Rule: ports are taken below that range, each process from a stretch of its
-own, and none twice until all were given. The latest are held by a name, too (an abstract socket, which ends with its
-process): other runs of the tests on this machine leave them alone while their servers are down.
+own, and none twice until all were given. They end where those of `holdfast cluster up` begin. The latest are held by a
+name, too (an abstract socket, which ends with its process): other runs of the tests on this machine leave them alone
+while their servers are down.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ import random
 import socket
 from collections import deque
 
-FIRST = 12_000
-STRETCH = 1_500  # for each of pytest's processes
+FIRST = 10_000
+STRETCH = 1_250  # for each of pytest's processes
 PROCESSES = 8
 
 HELD = 200

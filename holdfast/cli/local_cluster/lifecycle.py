@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.cli.local_cluster import ports
-from holdfast.cli.local_cluster.processes import ClusterPlan, LocalCluster, NodePlan
+from holdfast.cli.local_cluster.processes import ClusterPlan, LocalCluster, NodePlan, ready
 from holdfast.cli.shared.errors import EXIT_TIMEOUT, CliError
 from holdfast.cli.shared.output import Output
 from holdfast.client.admin import AdminClient
@@ -77,8 +77,7 @@ def start(local: LocalCluster, output: Output, wait_s: float, security: Security
         for node_id in wanted:
             starting.append(local.spawn(node_id))
         with output.progress(f"starting {len(wanted)} nodes", len(wanted)) as bar:
-            for done, node in enumerate(starting, start=1):
-                node.wait(deadline)
+            for done, _ in enumerate(ready(starting, deadline), start=1):
                 bar.update(done)
         # On a thread of its own: the caller may have a loop that runs.
         with contextlib.closing(LoopThread("holdfast start")) as thread:

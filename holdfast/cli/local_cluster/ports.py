@@ -20,7 +20,8 @@ from holdfast.cli.shared.errors import CliError
 USUAL_AMQP_PORT = 5672
 USUAL_RPC_PORT = 7101
 USUAL_MONITORING_PORT = 9101
-_CHOOSE_FROM = range(20_000, 32_000)
+_CHOOSE_FROM = range(20_000, 24_000)
+"""The chaos runs take theirs above (`chaos/ports.py`)."""
 _ATTEMPTS = 200
 
 _held: dict[int, int] = {}

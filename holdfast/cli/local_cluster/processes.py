@@ -25,6 +25,7 @@ import subprocess
 import sys
 import time
 import tomllib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -358,24 +359,39 @@ class Starting:
         self.node_id = node_id
         self._cluster, self._child = cluster, child
         self._logged_from = logged_from
+        self._said = b""
 
-    def wait(self, deadline: float) -> dict[str, object]:
-        """The node's own word that it is ready, or a `CliError` with the reason why it is not."""
+    def wait(self, deadline: float) -> None:
+        """Wait until the node says that it is ready. A `CliError` tells why it is not."""
+        for _ in ready([self], deadline):
+            pass
+
+    def fileno(self) -> int:
+        """Return the pipe on which the node says that it is ready."""
         assert self._child.stdout is not None, "spawn gives every node a pipe"
-        pipe, line = self._child.stdout.fileno(), b""
-        with self._child.stdout:
-            while not line.endswith(b"\n"):
-                left_s = deadline - time.monotonic()
-                if left_s <= 0 or not select.select([pipe], [], [], left_s)[0]:
-                    raise self._failure("did not become ready in time; it runs on", self._advice_for_waiting())
-                chunk = os.read(pipe, 4096)
-                if not chunk:
-                    raise self._death()
-                line += chunk
+        return self._child.stdout.fileno()
+
+    def close(self) -> None:
+        """Stop listening to the node; it runs on."""
+        assert self._child.stdout is not None, "spawn gives every node a pipe"
+        self._child.stdout.close()
+
+    def is_ready(self) -> bool:
+        """Read what the node said. True: it is ready. A dead node is a `CliError`."""
+        if not (chunk := os.read(self.fileno(), 4096)):
+            raise self._death()
+        self._said += chunk
+        if not self._said.endswith(b"\n"):
+            return False
         try:
-            return dict(json.loads(line))
+            json.loads(self._said)
         except ValueError:
-            raise CliError(f"node {self.node_id} said {line[:200]!r} instead of a readiness line") from None
+            raise CliError(f"node {self.node_id} said {self._said[:200]!r} instead of a readiness line") from None
+        return True
+
+    def late(self) -> CliError:
+        """Return the error of a node that runs and is not ready in time."""
+        return self._failure("did not become ready in time; it runs on", self._advice_for_waiting())
 
     def _death(self) -> CliError:
         status = self._child.wait(STOP_BOUND_S)
@@ -401,6 +417,25 @@ class Starting:
             f"node {self.node_id} {what}{reason}{log}",
             advice=f"{advice}; the whole log is {self._cluster.log_path(self.node_id)}",
         )
+
+
+def ready(starting: Sequence[Starting], deadline: float) -> Iterator[Starting]:
+    """Yield each node when it is ready. The first node that dies ends the wait for all with its reason: the others may
+    wait for that node alone."""
+    waiting = list(starting)
+    try:
+        while waiting:
+            left_s = deadline - time.monotonic()
+            heard = select.select(waiting, [], [], left_s)[0] if left_s > 0 else []
+            if not heard:
+                raise waiting[0].late()
+            for node in heard:
+                if node.is_ready():
+                    waiting.remove(node)
+                    yield node
+    finally:
+        for node in starting:
+            node.close()
 
 
 def _data_directory(text: str) -> Path | None:

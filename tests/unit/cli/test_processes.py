@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from holdfast.cli.app import main
-from holdfast.cli.local_cluster.lifecycle import create
+from holdfast.cli.local_cluster.lifecycle import create, start
 from holdfast.cli.local_cluster.processes import (
     ClusterPlan,
     LocalCluster,
@@ -24,6 +24,8 @@ from holdfast.cli.local_cluster.processes import (
     ProcessId,
 )
 from holdfast.cli.shared.errors import CliError
+from holdfast.cli.shared.output import Output
+from holdfast.client.transport.security.credentials import Security
 from node.config import parse
 
 
@@ -254,6 +256,17 @@ def test_a_start_without_a_majority_says_what_it_waits_for_and_how_to_start_all(
         assert "a majority must run; start all: holdfast cluster up --dir" in caught.value.advice
     finally:
         local.stop()
+
+
+@pytest.mark.cluster
+def test_a_node_that_dies_is_named_though_the_others_wait_for_it(tmp_path: Path) -> None:
+    local = create(tmp_path / "cluster", 3, None, 0, "dev", "fsync")
+    config = local.config_path(3)
+    config.write_text(config.read_text() + "\n[surprise]\nkey = 1\n")
+    with pytest.raises(CliError, match="node 3 did not start") as caught:
+        start(local, Output(as_json=True), 300.0, Security())
+    assert "unknown key 'surprise'" in str(caught.value)
+    assert not local.running()
 
 
 def cluster_status(cluster: LocalCluster) -> Result:
