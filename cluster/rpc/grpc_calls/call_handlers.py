@@ -209,6 +209,9 @@ class ReadSession:
             await self._context.write(_encoded(pb.ReadReply(next_offset=reader.position)))
             self._told = reader.position
             await self._serve(reader, crediting)
+        except grpc.aio.InternalError as error:  # gRPC raises it when the reader leaves while a reply is written
+            self._context.set_code(grpc.StatusCode.UNAVAILABLE)
+            self._context.set_details(f"a reply could not be written: {error}")
         finally:
             crediting.cancel()
             reader.close()

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import grpc
 import pytest
 
 from cluster.rpc import options
 from cluster.rpc.grpc_calls import call_handlers
+from cluster.rpc.grpc_calls.call_handlers import ReadSession
 from holdfast.records.codec import Codec
 from holdfast.records.record_batch import RecordBatch
 from node.partition.api import After, AfterTime, Earliest, Latest, ReadError, Start
@@ -84,6 +86,32 @@ async def test_a_start_means_there_what_it_means_here(start: Start, first: int) 
         partition.append(batch_of([b"last"]), lambda _: None)
         await until(lambda: consumer.events and consumer.events[-1] == (10, b"last"), "the last")
         assert [offset for offset, _ in consumer.events] == list(range(first, 11))
+
+
+class BrokenCall:
+    """Context of a call whose reader leaves while a reply is written: gRPC's core fails that write."""
+
+    def __init__(self) -> None:
+        self.code: grpc.StatusCode | None = None
+
+    async def read(self) -> Any:
+        return grpc.aio.EOF
+
+    async def write(self, message: bytes) -> None:
+        raise grpc.aio.InternalError(f"failed to send {len(message)} bytes")
+
+    def set_code(self, code: grpc.StatusCode) -> None:
+        self.code = code
+
+    def set_details(self, details: str) -> None:
+        assert "could not be written" in details
+
+
+async def test_a_reader_that_leaves_while_a_reply_is_written_ends_the_call_without_a_traceback() -> None:
+    """gRPC logs one for each exception that a handler lets through."""
+    partition, context = filled(3), BrokenCall()
+    await ReadSession(context, 1 << 20).run(lambda wake: partition.open_reader(Earliest(), wake, None))
+    assert context.code is grpc.StatusCode.UNAVAILABLE
 
 
 async def test_a_position_is_known_before_anything_is_delivered() -> None:
