@@ -10,6 +10,7 @@ PYTHON_BIN := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
 SPARK_INSTALLED := $(VENV)/.spark-installed
 KAFKA_INSTALLED := $(VENV)/.kafka-installed
+NATS_INSTALLED := $(VENV)/.nats-installed
 DOCS_INSTALLED := $(VENV)/.docs-installed
 ANSIBLE_VENV ?= .venv-ansible
 
@@ -36,16 +37,17 @@ ARGS ?=
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test docs reference chaos lint bench bundle spark-bundle provision-test spark-client-test soak proto clean clean-venv dist check
+.PHONY: help install run test docs reference chaos lint bench bundle image spark-bundle provision-test spark-client-test soak proto clean clean-venv dist check
 
 help:
 	@echo "make run     three nodes on loopback, then the main job; ONCE=1 stops afterwards (exit status 0 or 1)"
 	@echo "make check   ruff, mypy and the unit tests that start no nodes: minutes, after each change (ARGS='-k word' picks some)"
 	@echo "make test    ruff, mypy and every test (JOBS=$(JOBS) processes; ARGS='-k word' picks some); Ansible's needs root"
 	@echo "make docs    the documentation as a site that needs neither network nor server: open site/index.html"
-	@echo "make bench   Holdfast beside RabbitMQ, Artemis and Kafka, one table of ratios (into benchmarks/results/); then Spark's source and sink"
+	@echo "make bench   Holdfast beside RabbitMQ, Artemis, Kafka and NATS, one table of ratios (into benchmarks/results/); then Spark's source and sink"
 	@echo "make dist    wheels, source archives and lists of components of what users install (into dist/)"
 	@echo "make bundle  everything a host needs, for an installation without a package index (into dist/)"
+	@echo "make image   a container image of a node, from Debian's packages and no image registry (into dist/; needs root)"
 	@echo "make spark-bundle    the same with PySpark, for hosts that run Spark jobs (about 500 MiB)"
 	@echo "make provision-test   Ansible builds, upgrades and tears down a real cluster on hosts of its own (needs root)"
 	@echo "make spark-client-test   Ansible makes a host for Spark jobs and runs one there (needs root and a Java of 17 or newer)"
@@ -103,10 +105,11 @@ $(DOCS_INSTALLED): scripts/docs/requirements.lock | $(INSTALLED)
 
 # ARGS pick some of the first; without them the cost of TLS and logins is measured, too, and Spark's source and sink where
 # there are Spark and Java.
-bench: $(INSTALLED) $(SPARK_INSTALLED) $(KAFKA_INSTALLED)
+bench: $(INSTALLED) $(SPARK_INSTALLED) $(KAFKA_INSTALLED) $(NATS_INSTALLED)
 	@scripts/system-packages.sh --optional rabbitmq java
 	@scripts/kafka.sh --optional >/dev/null
 	@scripts/artemis.sh --optional >/dev/null
+	@scripts/nats.sh --optional >/dev/null
 	$(PYTHON_BIN) -m benchmarks $(ARGS)
 	$(if $(ARGS),@:,$(PYTHON_BIN) -m benchmarks.client.security)
 	@$(if $(ARGS),:,if [ -e $(SPARK_INSTALLED) ] && command -v java >/dev/null; then set -x; \

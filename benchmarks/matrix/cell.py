@@ -18,6 +18,8 @@ from benchmarks.driver.load import Load
 from benchmarks.driver.reconnecting import ReconnectingLoad
 from benchmarks.matrix.contestants import Contestant
 from benchmarks.matrix.rows import MIB, Row
+from benchmarks.nats.bench_program import NatsBenchLoad
+from benchmarks.peers import nats
 from benchmarks.peers.base import PeerFailed, PeerSystem, TargetLog
 
 WARMUP_S = 1.0
@@ -80,6 +82,12 @@ def drive(target: TargetLog, plan: LoadPlan, began: Callable[[], None] | None = 
         from benchmarks.kafka.load import KafkaLoad
 
         return KafkaLoad(plan).run(began)
+    if target.driver == "nats":
+        from benchmarks.nats.load import NatsLoad
+
+        return NatsLoad(plan).run(began)
+    if target.driver == "nats-bench":
+        return NatsBenchLoad(plan, nats.program()).run(began)
     if target.driver == "own":
         from benchmarks.client.driver import ClientLoad
 

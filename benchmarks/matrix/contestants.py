@@ -8,8 +8,9 @@ second one answers from its memory (peers/artemis.py).
 If a rival has a line with a deep window, Holdfast has one, too, and the best of each side counts. Then only that window
 bounds the events in flight, and the latency does not count.
 
-Kafka does not speak AMQP, so its own client drives it. Therefore Holdfast runs with the AMQP driver, as RabbitMQ and
-Artemis do, and with its own client, with which Kafka's lines are compared first.
+Kafka and NATS do not speak AMQP, so their own clients drive them. Therefore Holdfast runs with the AMQP driver, as
+RabbitMQ and Artemis do, and with its own client, with which the lines of those two are compared first. NATS has a line
+with its Python client and one with its own benchmark program, which is written in Go.
 """
 
 from __future__ import annotations
@@ -89,7 +90,11 @@ CACHED_DEEP = Contestant("kafka", "log", "Kafka, window 50,000", (REPLICATED_MAN
 CACHED_DEEP_4 = Contestant(
     "kafka", "log", "Kafka, window 50,000, four partitions", (REPLICATED_MANY_4,), partitions=4, window=50_000
 )
+NATS_SYNC = Contestant("nats-always", "stream", "NATS JetStream, sync always", _OF_FLUSHED)
+NATS_SYNC_BENCH = Contestant("nats-always", "bench", "NATS JetStream, sync always, nats bench", _OF_FLUSHED)
+NATS = Contestant("nats-default", "stream", "NATS JetStream", _OF_CACHED)
+NATS_BENCH = Contestant("nats-default", "bench", "NATS JetStream, nats bench", _OF_CACHED)
 AT_ONCE = Contestant("kafka", "log-linger0", "Kafka, linger 0", (REPLICATED_CLIENT, REPLICATED))
 
 AMQP = (FSYNC, QUORUM, ARTEMIS_FSYNC, REPLICATED, STREAM, ARTEMIS)
-CLIENTS = (FSYNC_CLIENT, FLUSHED, REPLICATED_CLIENT, CACHED)
+CLIENTS = (FSYNC_CLIENT, FLUSHED, NATS_SYNC, REPLICATED_CLIENT, CACHED, NATS)

@@ -24,6 +24,10 @@ from benchmarks.matrix.contestants import (
     FSYNC,
     FSYNC_MANY,
     FSYNC_MANY_DEEP,
+    NATS,
+    NATS_BENCH,
+    NATS_SYNC,
+    NATS_SYNC_BENCH,
     QUORUM,
     REPLICATED,
     REPLICATED_1000,
@@ -68,8 +72,11 @@ KAFKA_100B = (CACHED, CACHED_10K, CACHED_DEEP)
 
 MATRIX = (
     Row(
-        "1KiB", "one sender, 1 KiB", (*AMQP, *CLIENTS, FSYNC_MANY, FSYNC_MANY_DEEP, FLUSHED_DEEP),
+        "1KiB", "one sender, 1 KiB", (*AMQP, *CLIENTS, NATS_SYNC_BENCH, NATS_BENCH, FSYNC_MANY, FSYNC_MANY_DEEP,
+         FLUSHED_DEEP),
         goals=(
+            Goal((FSYNC_MANY,), (NATS_SYNC, NATS_SYNC_BENCH), 1.0),
+            Goal((REPLICATED_CLIENT,), (NATS, NATS_BENCH), 1.0),
             Goal((FSYNC,), (QUORUM,), 3.0),
             Goal((FSYNC_MANY,), (QUORUM,), 5.0),
             Goal((FSYNC_MANY, FSYNC_MANY_DEEP), (FLUSHED, FLUSHED_DEEP), 2.0),
@@ -78,10 +85,12 @@ MATRIX = (
     ),
     Row(
         "100B", "one sender, 100 B",
-        (*AMQP, *CLIENTS, FSYNC_MANY, FSYNC_MANY_DEEP, FLUSHED_DEEP, AS_IT_COMES, CLIENT_DEEP, REPLICATED_MANY,
-         REPLICATED_MANY_DEEP, REPLICATED_MANY_4, CACHED_10K, CACHED_DEEP, CACHED_DEEP_4),
+        (*AMQP, *CLIENTS, NATS_SYNC_BENCH, NATS_BENCH, FSYNC_MANY, FSYNC_MANY_DEEP, FLUSHED_DEEP, AS_IT_COMES,
+         CLIENT_DEEP, REPLICATED_MANY, REPLICATED_MANY_DEEP, REPLICATED_MANY_4, CACHED_10K, CACHED_DEEP, CACHED_DEEP_4),
         size=100,
         goals=(
+            Goal((FSYNC_MANY,), (NATS_SYNC, NATS_SYNC_BENCH), 1.0),
+            Goal((REPLICATED_MANY,), (NATS, NATS_BENCH), 1.0),
             *rate_and_cpu(REPLICATED_MANY, KAFKA_100B),
             *rate_and_cpu(REPLICATED_MANY_4, (CACHED_DEEP_4,)),
             twice((REPLICATED_CLIENT,), (CACHED,), 62_600, 113_300),
@@ -117,7 +126,7 @@ MATRIX = (
     ),
     Row(
         "tail", "send 1 KiB and receive from the tail",
-        (*AMQP, REPLICATED_CLIENT, CACHED, REPLICATED_MANY, REPLICATED_MANY_10K, CACHED_10K),
+        (*AMQP, REPLICATED_CLIENT, CACHED, NATS, REPLICATED_MANY, REPLICATED_MANY_10K, CACHED_10K),
         mode="tail",
         goals=(
             Goal((REPLICATED_CLIENT, REPLICATED_MANY, REPLICATED_MANY_10K), (CACHED, CACHED_10K), 1.0, "received"),
@@ -127,7 +136,7 @@ MATRIX = (
     ),
     Row(
         "backlog", "receive 200,000 events of 1 KiB from the start",
-        (FSYNC, STREAM, ARTEMIS_FSYNC, REPLICATED_CLIENT, COLUMNS, CACHED),
+        (FSYNC, STREAM, ARTEMIS_FSYNC, REPLICATED_CLIENT, COLUMNS, CACHED, NATS),
         mode="backlog", count=200_000,
         goals=(
             Goal((COLUMNS,), (CACHED,), 1.0),

@@ -1,4 +1,4 @@
-"""Command of `make bench`: measures Holdfast beside RabbitMQ, Artemis and Kafka, in one run on one machine.
+"""Command of `make bench`: measures Holdfast beside RabbitMQ, Artemis, Kafka and NATS, in one run on one machine.
 
 Brokers that were measured on different days, machines or clients cannot be compared, and a single run on a small
 machine is noise. So all clusters are up during the whole run; an idle one costs little, and the report shows how much.
@@ -40,6 +40,7 @@ from benchmarks.peers.artemis import Artemis
 from benchmarks.peers.base import PeerFailed, PeerSystem, PeerUnavailable, end_on_signals, running
 from benchmarks.peers.holdfast import Holdfast
 from benchmarks.peers.kafka import Kafka
+from benchmarks.peers.nats import Nats
 from benchmarks.peers.rabbitmq import RabbitMQ
 from benchmarks.places import RESULTS, scratch
 
@@ -59,6 +60,8 @@ MAKERS: dict[str, Callable[[Path], PeerSystem]] = {
     "artemis-fsync": lambda directory: Artemis("fsync", directory),
     "artemis-cached": lambda directory: Artemis("cached", directory),
     "kafka": Kafka,
+    "nats-always": lambda directory: Nats("always", directory),
+    "nats-default": lambda directory: Nats("default", directory),
 }
 
 
@@ -201,7 +204,7 @@ def main(
     quick: bool, row_names: tuple[str, ...], only: set[str], repeats: int | None, seconds: float | None,
     profile: bool, name: str | None, results: Path,
 ) -> None:  # fmt: skip
-    """Measure Holdfast, RabbitMQ, Artemis and Kafka side by side and write the table to benchmarks/results/."""
+    """Measure Holdfast, RabbitMQ, Artemis, Kafka and NATS side by side and write the table to benchmarks/results/."""
     end_on_signals()  # so that the clusters are taken down
     console = Console(width=None if sys.stdout.isatty() else 160)
     rows = _selection(row_names, only)

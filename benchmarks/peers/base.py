@@ -21,9 +21,9 @@ STOP_TIMEOUT_S = 10.0
 POLL_S = 0.1
 
 
-Driver = Literal["amqp", "amqp-reconnecting", "kafka", "own"]
-"""Load driver of a target: ours for AMQP 1.0, with or without reconnecting, the one for Kafka, or Holdfast's client.
-"""
+Driver = Literal["amqp", "amqp-reconnecting", "kafka", "nats", "nats-bench", "own"]
+"""Load driver of a target: ours for AMQP 1.0, with or without reconnecting, those on the clients of Kafka, NATS and
+Holdfast, or NATS' own program."""
 
 
 class PeerUnavailable(Exception):
