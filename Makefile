@@ -122,8 +122,17 @@ $(KAFKA_INSTALLED): benchmarks/kafka/requirements.lock | $(INSTALLED)
 	@if $(PYTHON_BIN) -m pip --disable-pip-version-check install --quiet -r $<; then touch $@; \
 	    else echo "Kafka's client could not be installed: its rows are left out"; fi
 
+$(NATS_INSTALLED): benchmarks/nats/requirements.lock | $(INSTALLED)
+	@echo "installing NATS' client for the benchmark"
+	@if $(PYTHON_BIN) -m pip --disable-pip-version-check install --quiet -r $<; then touch $@; \
+	    else echo "NATS' client could not be installed: its rows are left out"; fi
+
 dist: $(INSTALLED)
 	@$(PYTHON_BIN) scripts/dist/make_dist.py dist
+
+image: $(INSTALLED)
+	@scripts/system-packages.sh container
+	@scripts/make-image.sh $(VENV) dist
 
 bundle: $(INSTALLED)
 	@scripts/make-bundle.sh $(VENV) dist

@@ -11,6 +11,7 @@
 #   rabbitmq  rabbitmq-server, a peer of `make bench`
 #   zookeeper zookeeper and a Java runtime, for the tests of discovery (they start servers of their own)
 #   provision the above, with sshd, ip and logrotate: the hosts of `make provision-test`
+#   container mmdebstrap and buildah, which make the container image, and podman, which runs it in its test
 #
 # What is missing is installed by apt-get when we are root, and named exactly when we are not. Nothing that is there is
 # touched. Exit status: 0 all there, 1 something is missing (0 with --optional, after saying so).
@@ -72,8 +73,14 @@ sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.
         command -v ip >/dev/null 2>&1 || [ -x /usr/sbin/ip ] || need iproute2 "network namespaces for those hosts"
         [ -x /usr/sbin/logrotate ] || need logrotate "rotates logs on provisioned hosts"
         ;;
+    container)
+        command -v mmdebstrap >/dev/null 2>&1 || need mmdebstrap "lays out the system of the container image"
+        command -v buildah >/dev/null 2>&1 || need buildah "makes the container image"
+        command -v podman >/dev/null 2>&1 || need podman "runs the container image in its test"
+        command -v crun >/dev/null 2>&1 || command -v runc >/dev/null 2>&1 || need crun "runs containers for podman"
+        ;;
     *)
-        echo "system-packages.sh: unknown group '$group' (build, rhea, java, rabbitmq, zookeeper, provision)" >&2
+        echo "system-packages.sh: unknown group '$group' (build, rhea, java, rabbitmq, zookeeper, provision, container)" >&2
         exit 2
         ;;
     esac

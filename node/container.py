@@ -1,0 +1,167 @@
+"""Entry point of the container image: a node whose configuration comes from environment variables.
+
+    python -m node.container          write the configuration, then become the node
+    python -m node.container health   exit status 0: the node is ready
+
+A file at /etc/holdfast/node.toml is used as it is, and variables are then refused, since a node cannot obey both. No
+variable has a default that opens the cluster: a password or `HOLDFAST_ANONYMOUS=always` has to be given. A variable
+that nobody knows is refused, so that a misspelt one does not go unnoticed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+
+from holdfast.client.errors import HoldfastError
+from holdfast.client.transport.security.scram import password_keys
+from node.config import ConfigError, load, parse
+
+GIVEN = Path("/etc/holdfast/node.toml")
+"""A configuration of the user's own."""
+
+HOME = Path("/var/lib/holdfast")
+"""Volume of the node's data, and of the configuration made from the environment."""
+
+MADE = "node.toml"
+"""Name of that configuration."""
+
+AMQP_PORT, RPC_PORT, MONITORING_PORT = 5672, 7101, 9101
+HEALTH_TIMEOUT_S = 5.0
+FILE_MODE = 0o640
+
+VARIABLES = {
+    "HOLDFAST_NODE_ID": "number of this node: its place in HOLDFAST_NODES, from 1 (default 1)",
+    "HOLDFAST_NODES": "host:port at which nodes reach each other, all of them, with commas between (default: one)",
+    "HOLDFAST_CLUSTER": "name of the cluster (default holdfast)",
+    "HOLDFAST_ADVERTISE": "host:port at which clients reach this node (default: its host in HOLDFAST_NODES, port 5672)",
+    "HOLDFAST_DURABILITY": "fsync or replicated (default fsync)",
+    "HOLDFAST_USER": "name of the administrator that a new cluster begins with (default operator)",
+    "HOLDFAST_PASSWORD": "that administrator's password",
+    "HOLDFAST_PASSWORD_FILE": "file with that password, such as a secret of the container runtime",
+    "HOLDFAST_ANONYMOUS": "always: let everybody do everything, without a password",
+}
+
+OF_CLI = ("HOLDFAST_SERVER", "HOLDFAST_CONFIG")
+"""Variables of the `holdfast` command, which runs in the container, too."""
+
+
+def main(arguments: list[str]) -> int:
+    """Become the node, or answer for its health. Returns the exit status of `health`, and 2 for a mistake."""
+    try:
+        if arguments == ["health"]:
+            return health(GIVEN if GIVEN.exists() else HOME / MADE)
+        if arguments:
+            raise ConfigError(f"{' '.join(arguments)!r}: write nothing, or `health`")
+        path = configuration(os.environ)
+        os.execv(sys.executable, [sys.executable, "-m", "node", "--config", str(path)])
+    except (ConfigError, HoldfastError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+
+
+def configuration(environment: Mapping[str, str]) -> Path:
+    """Return the file of the node's configuration; write it from the environment if the user mounted none.
+
+    Raises:
+        ConfigError: a variable is unknown, lacks, or has a value that cannot work.
+    """
+    given = {name: value for name, value in environment.items() if name.startswith("HOLDFAST_") and name not in OF_CLI}
+    if unknown := sorted(given.keys() - VARIABLES.keys()):
+        known = "".join(f"\n  {name}: {meaning}" for name, meaning in VARIABLES.items())
+        raise ConfigError(f"{unknown[0]}: there is no such variable; there are:{known}")
+    if GIVEN.exists():
+        if given:
+            raise ConfigError(f"{min(given)}: {GIVEN} is mounted and says everything; leave the variables out")
+        return GIVEN
+    text = document(given)
+    path = HOME / MADE
+    parse(text, "configuration from the environment")
+    _write(path, text)
+    return path
+
+
+def document(given: Mapping[str, str]) -> str:
+    """Return the configuration that variables ask for, as TOML. Raises ConfigError, OSError for a password's file."""
+    number = given.get("HOLDFAST_NODE_ID", "1")
+    nodes = [node.strip() for node in given.get("HOLDFAST_NODES", f"127.0.0.1:{RPC_PORT}").split(",")]
+    if not number.isdecimal() or not 1 <= int(number) <= len(nodes):
+        raise ConfigError(f"HOLDFAST_NODE_ID: {number!r} is no place in HOLDFAST_NODES, 1..{len(nodes)}")
+    own_host = nodes[int(number) - 1].rpartition(":")[0]
+    host = own_host if "HOLDFAST_NODES" in given else "localhost"
+    listener = {"bind": f"0.0.0.0:{AMQP_PORT}", "advertise": given.get("HOLDFAST_ADVERTISE", f"{host}:{AMQP_PORT}")}
+    peers = ", ".join(f"{{ id = {place}, address = {_quoted(node)} }}" for place, node in enumerate(nodes, start=1))
+    return "\n".join(
+        [
+            "# Written from the environment at each start of the container.",
+            _section("node", {"id": int(number), "data_dir": str(HOME / "data")}),
+            _section("cluster", {"name": given.get("HOLDFAST_CLUSTER", "holdfast"), "peers_without_tls": True}),
+            f"peers = [{peers}]",
+            _section("[listener]", listener),
+            _section("storage", {"durability": given.get("HOLDFAST_DURABILITY", "fsync")}),
+            _section("monitoring", {"bind": f"0.0.0.0:{MONITORING_PORT}"}),
+            _section("security", _security(given)),
+            "",
+        ]
+    )
+
+
+def _security(given: Mapping[str, str]) -> dict[str, str]:
+    password = given.get("HOLDFAST_PASSWORD")
+    if path := given.get("HOLDFAST_PASSWORD_FILE"):
+        if password is not None:
+            raise ConfigError("HOLDFAST_PASSWORD, HOLDFAST_PASSWORD_FILE: give one of the two")
+        password = Path(path).read_text(encoding="utf-8").rstrip("\n")
+    if anonymous := given.get("HOLDFAST_ANONYMOUS"):
+        if password is not None:
+            raise ConfigError("HOLDFAST_ANONYMOUS: there is a password; leave one of the two out")
+        return {"anonymous": anonymous}
+    if not password:
+        raise ConfigError(
+            "HOLDFAST_PASSWORD: none given; give the administrator one (or HOLDFAST_PASSWORD_FILE), or set "
+            "HOLDFAST_ANONYMOUS=always to let everybody do everything"
+        )
+    first_user = HOME / "first-user.json"
+    _write(first_user, json.dumps({"name": given.get("HOLDFAST_USER", "operator"), **password_keys(password)}))
+    return {"anonymous": "never", "first_user_file": str(first_user)}
+
+
+def health(path: Path) -> int:
+    """Ask the node's monitoring port whether it is ready, and print its answer. Returns 0 if it is."""
+    if not (bind := load(path).monitoring.bind):
+        raise ConfigError("monitoring.bind: is not set, so that nobody can ask for the node's health")
+    url = f"http://127.0.0.1:{bind.rpartition(':')[2]}/health/ready"
+    try:
+        with urllib.request.urlopen(url, timeout=HEALTH_TIMEOUT_S) as answer:
+            print(answer.read().decode())
+            return 0
+    except urllib.error.HTTPError as error:
+        print(error.read().decode())
+    except OSError as error:
+        print(f"{url}: {error}")
+    return 1
+
+
+def _section(name: str, values: Mapping[str, object]) -> str:
+    return "\n".join([f"\n[{name}]", *(f"{key} = {_quoted(value)}" for key, value in values.items())])
+
+
+def _quoted(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file whole or not at all."""
+    new = path.with_name(path.name + ".new")
+    new.write_text(text, encoding="utf-8")
+    new.chmod(FILE_MODE)
+    new.replace(path)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
