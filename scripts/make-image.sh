@@ -58,7 +58,8 @@ install -d -o 10001 -g 10001 -m 750 "$root/var/lib/holdfast"
 
 echo "the image" >&2
 container=$(buildah from --format docker scratch)
-buildah add --quiet "$container" "$root" / >/dev/null
+tar -C "$root" --numeric-owner -cf "$work/root.tar" .  # an archive keeps owners, a directory would not
+buildah add --quiet "$container" "$work/root.tar" / >/dev/null
 buildah config --user holdfast --workingdir /var/lib/holdfast --volume /var/lib/holdfast \
     --port 5672 --port 7101 --port 9101 --stop-signal SIGTERM --cmd holdfast-container \
     --env PATH=/usr/local/bin:/usr/bin:/bin --env PYTHONUNBUFFERED=1 \

@@ -11,7 +11,7 @@
 #   rabbitmq  rabbitmq-server, a peer of `make bench`
 #   zookeeper zookeeper and a Java runtime, for the tests of discovery (they start servers of their own)
 #   provision the above, with sshd, ip and logrotate: the hosts of `make provision-test`
-#   container mmdebstrap and buildah, which make the container image, and podman, which runs it in its test
+#   container mmdebstrap and buildah, which make the container image, and podman with what it needs, which runs it
 #
 # What is missing is installed by apt-get when we are root, and named exactly when we are not. Nothing that is there is
 # touched. Exit status: 0 all there, 1 something is missing (0 with --optional, after saying so).
@@ -77,7 +77,10 @@ sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.
         command -v mmdebstrap >/dev/null 2>&1 || need mmdebstrap "lays out the system of the container image"
         command -v buildah >/dev/null 2>&1 || need buildah "makes the container image"
         command -v podman >/dev/null 2>&1 || need podman "runs the container image in its test"
-        command -v crun >/dev/null 2>&1 || command -v runc >/dev/null 2>&1 || need crun "runs containers for podman"
+        command -v runc >/dev/null 2>&1 || [ -x /usr/sbin/runc ] || need runc "runs containers for podman"
+        command -v podman-compose >/dev/null 2>&1 || need podman-compose "runs the compose file in that test"
+        [ -x /usr/lib/podman/netavark ] || need netavark "makes the network of those containers"
+        [ -x /usr/lib/podman/aardvark-dns ] || need aardvark-dns "finds those containers by their names"
         ;;
     *)
         echo "system-packages.sh: unknown group '$group' (build, rhea, java, rabbitmq, zookeeper, provision, container)" >&2
