@@ -52,7 +52,7 @@ command_of() {  # command_of NAME MODULE
 }
 command_of holdfast holdfast.cli
 command_of holdfast-node node
-command_of holdfast-container node.container
+command_of holdfast-container node.startup.container
 chroot "$root" useradd --no-log-init --no-create-home --uid 10001 --user-group --home-dir /var/lib/holdfast --shell /usr/sbin/nologin holdfast
 install -d -o 10001 -g 10001 -m 750 "$root/var/lib/holdfast"
 

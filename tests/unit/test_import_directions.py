@@ -64,6 +64,7 @@ ALLOWED: dict[str, set[str]] = {
         "node.admin.errors",
         "node.security",
     },
+    "node.startup.container": {"node.config", "holdfast.client.errors", "holdfast.client.transport.security.scram"},
     "node": {"cluster", "holdfast.amqp", "holdfast.records", "holdfast.protocol", "holdfast.extras"},
     "benchmarks": {"holdfast.amqp"},
     "benchmarks.client": {"benchmarks", "holdfast.client"},  # a client of ours is what it measures

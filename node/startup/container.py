@@ -1,7 +1,7 @@
 """Entry point of the container image: a node whose configuration comes from environment variables.
 
-    python -m node.container          write the configuration, then become the node
-    python -m node.container health   exit status 0: the node is ready
+    python -m node.startup.container          write the configuration, then become the node
+    python -m node.startup.container health   exit status 0: the node is ready
 
 A file at /etc/holdfast/node.toml is used as it is, and variables are then refused, since a node cannot obey both. No
 variable has a default that opens the cluster: a password or `HOLDFAST_ANONYMOUS=always` has to be given. A variable

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from node import container
 from node.config import ConfigError, load
+from node.startup import container
 
 CLOSED = {"HOLDFAST_PASSWORD": "correct horse"}
 THREE = {"HOLDFAST_NODES": "node1:7101, node2:7101,node3:7101", "HOLDFAST_NODE_ID": "2"}
