@@ -17,7 +17,6 @@ from holdfast.client.produce.partition_sender import PartitionSender, ProducerSt
 from holdfast.client.produce.producer_identity import PartitionPublishingOptions, ProducerIdentity
 from holdfast.client.transport.log_info import read_info
 from holdfast.client.transport.network import Network
-from holdfast.records.codec import Codec
 
 # Events without key and partition stay with one partition for so many events: batches stay whole, the load spreads.
 ROUND_ROBIN_RUN = 64
@@ -83,19 +82,12 @@ class Partitions:
         return self._senders.get(partition) or self._new_sender(partition)
 
     def _new_sender(self, partition: str) -> PartitionSender:
-        options = self._options
-        own = options.partition_options.get(partition, PartitionPublishingOptions())
-        named = bool(options.partition_options)
+        options, identity = self._options, None
+        if options.idempotent:
+            own = options.partition_options.get(partition, PartitionPublishingOptions())
+            identity = ProducerIdentity(own, renews=not options.partition_options)
         sender = self._senders[partition] = PartitionSender(
-            self._network,
-            self._log,
-            partition,
-            identity=ProducerIdentity(own, renews=not named) if options.idempotent else None,
-            one_at_a_time=named,
-            window=options.window,
-            codec=Codec.named(options.compression),
-            delivery_timeout_s=options.delivery_timeout_s,
-            stats=self._stats,
-            accumulator=self.accumulator,
-        )
+            self._network, self._log, partition,
+            identity=identity, options=options, stats=self._stats, accumulator=self.accumulator,
+        )  # fmt: skip
         return sender

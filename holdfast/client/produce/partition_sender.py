@@ -8,26 +8,25 @@ Rules never broken:
    beside it (IP-4);
  - a batch is forgotten only when the node accepted it, refused it for good, or its owners were told that it failed;
  - after any failure everything unconfirmed is sent again *from the first unconfirmed one on, in order*, the same sealed
-   batches with the same numbers. Without numbers, a reader that drops what it has seen sees every event once and in
-   order; copies are counted (`resent`), not hidden;
- - numbers are given when a batch is sent first. The state advances by what was accepted. What was given up in doubt
-   leaves it where it was: published again, it gets the same numbers, and the node recognises what it has. Unless the
-   program has named the producer, these numbers are given to nothing else: it renews itself instead;
- - a refusal that concerns the numbers of a named producer ends publishing to this partition for good. Another one
-   renews itself (KIP-360): it takes a higher level, which shuts out whatever of the old one is still on its way, and
-   sends on with new numbers. Only what was certainly not stored goes on so: the owners of what is in doubt are told.
+   batches with the same numbers. Copies that this makes without numbers are counted (`resent`);
+ - numbers are given when a batch is sent first, and the state advances by what was accepted. What was given up in doubt
+   leaves it where it was: published again, it gets the same numbers, and the node recognises what it has;
+ - a refusal that concerns the numbers of a producer that the program named ends publishing to this partition for good.
+   Another one renews itself (KIP-360): it takes a higher level, which shuts out whatever of the old one is still on its
+   way. Only what was certainly not stored goes on so: the owners of what is in doubt are told.
 Rejected: resending single batches as their answers come back: a released one would then overtake its successors.
 
-| state     | batch, slot free | accepted         | again     | refused                     | link ends         |
-| --------- | ---------------- | ---------------- | --------- | --------------------------- | ----------------- |
-| IDLE      | ATTACHING        |                  |           |                             |                   |
-| ATTACHING | waits            |                  |           | of the attach: told, or FAILED | a pause, ATTACHING |
-| OPEN      | sends            | settles          | QUIESCING | settles; numbered QUIESCING | QUIESCING         |
-| QUIESCING | waits            | settles          | notes it  | settles; numbered notes it  | it is decided     |
-| FAILED    | fails            |                  |           |                             |                   |
+| state     | batch, slot free | accepted | again     | refused                     | link ends          |
+| --------- | ---------------- | -------- | --------- | --------------------------- | ------------------ |
+| idle      | attaching        |          |           |                             |                    |
+| attaching | waits            |          |           | of the attach: told, failed | a pause, attaching |
+| open      | sends            | settles  | quiescing | settles; numbered quiescing | quiescing          |
+| quiescing | waits            | settles  | notes it  | settles; numbered notes it  | it is decided      |
+| failed    | fails            |          |           |                             |                    |
 
-From QUIESCING, when nothing is unanswered any more, all that was not settled is taken back, and the sender is OPEN if
-the link lives, else ATTACHING. In every state no progress for `delivery_timeout_s` gives up what is here.
+Idle is without a task, failed with `_failed_by`, open with `_is_open`. From quiescing, when nothing is unanswered any
+more, all that was not settled is taken back, and the sender is open if the link lives, else attaching. In every state
+no progress for `delivery_timeout_s` gives up what is here.
 """
 
 from __future__ import annotations
@@ -36,7 +35,6 @@ import asyncio
 import contextlib
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import Enum, auto
 
 from holdfast import protocol
 from holdfast.amqp.errors import NOT_ALLOWED, RESOURCE_DELETED, Error
@@ -56,9 +54,10 @@ from holdfast.client.errors import (
     TimeoutExpiredError,
     UndeliveredError,
 )
+from holdfast.client.options import ProducerOptions
 from holdfast.client.produce.accumulator import Accumulator
 from holdfast.client.produce.batch_queue import BatchQueue
-from holdfast.client.produce.delivery import PendingBatch, Publication
+from holdfast.client.produce.delivery import Delivery, PendingBatch, Publication
 from holdfast.client.produce.producer_identity import PartitionPublishingProperties, ProducerIdentity
 from holdfast.client.transport.batch_transfers import EVENT_BYTES
 from holdfast.client.transport.links import Sender
@@ -97,21 +96,6 @@ class ProducerStats:
     renewed: int = 0  # times that a partition did not know this producer, or its numbers, any more, and it began anew
 
 
-class Again(Enum):
-    """Why a batch that was not refused has to be sent again."""
-
-    NOT_STORED = auto()
-    IN_DOUBT = auto()
-
-
-class SenderState(Enum):
-    IDLE = auto()
-    ATTACHING = auto()
-    OPEN = auto()
-    QUIESCING = auto()
-    FAILED = auto()
-
-
 class PartitionSender:
     """Implements `SenderOwner`. What is to be sent is put into `queue`, and then `pump` is called, soon."""
 
@@ -122,31 +106,28 @@ class PartitionSender:
         partition: str,
         *,
         identity: ProducerIdentity | None,
-        one_at_a_time: bool,
-        window: int,
-        codec: Codec,
-        delivery_timeout_s: float,
+        options: ProducerOptions,
         stats: ProducerStats,
         accumulator: Accumulator,
     ) -> None:
-        """`identity`: of an idempotent producer. `one_at_a_time`: nothing is sent beside a batch that stands alone.
-        `accumulator`: keeps the books of the producer about all its partitions."""
-        self.partition, self.state = partition, SenderState.IDLE
-        self.queue = BatchQueue(partition, window, accumulator.failures.add)
-        self._network, self._log = network, log
-        self._identity, self._one_at_a_time = identity, one_at_a_time
-        self._most_events, self._codec, self._delivery_timeout_s = window, codec, delivery_timeout_s
-        self._stats, self._accumulator = stats, accumulator
-        self._window: InFlightWindow[PendingBatch, Error | Again] = InFlightWindow()
+        """`identity`: of an idempotent producer. `accumulator`: keeps the books of the producer about all its
+        partitions."""
+        self.partition = partition
+        self.queue = BatchQueue(partition, options.window, accumulator.failures.add)
+        self._network, self._log, self._stats, self._accumulator = network, log, stats, accumulator
+        self._identity = identity
+        self._renews = identity is not None and identity.renews
+        self._is_named = identity is not None and not identity.renews
+        self._most_events, self._codec = options.window, Codec.named(options.compression)
+        self._delivery_timeout_s = options.delivery_timeout_s
+        self._window: InFlightWindow[PendingBatch, DeliveryState] = InFlightWindow()
         self._sent_events = 0  # unanswered
         self._link: Sender | None = None
+        self._is_open = False  # more may be sent over the link
         self._closed_by: HoldfastError | None = None  # why the last link ended
         self._failed_by: HoldfastError | None = None
-        self._defect: Exception | None = None  # of this client, found while sending
-        self._asked: list[asyncio.Future[None]] = []  # by who wants the partition to be opened
-        self._work = asyncio.Event()
-        self._trouble = asyncio.Event()  # the link ended, or an answer has to be decided on
-        self._quiet = asyncio.Event()  # nothing is unanswered
+        self._asked: PendingBatch | None = None  # without events: settled when the partition is opened
+        self._woken = asyncio.Event()  # something happened to the link, or nothing is unanswered
         self._progress_at_s = 0.0
         self._task: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
@@ -169,11 +150,10 @@ class PartitionSender:
             return PartitionPublishingProperties(is_idempotent_publishing_enabled=False)
         if not identity.known:
             self.check_usable()
-            asked: asyncio.Future[None] = self._loop.create_future()
             self._begin_to_wait()
-            self._asked.append(asked)
+            asked = self._asked = self._asked or PendingBatch(self.partition, self._accumulator.failures.add)
             self._go_on()
-            await asked
+            await Delivery(asked, 0, 0)
         return identity.properties()
 
     def pump(self) -> None:
@@ -199,10 +179,8 @@ class PartitionSender:
         """Give up what was never sent: it would stand behind what is missing."""
         batches = self.queue.withdraw(lambda one: one.sealed is None)
         events = sum(batch.events for batch in batches)
-        if events:
-            self._stats.failed += events
-            text = f"{events} events were not sent, since one failed before"
-            self._finish(batches, UndeliveredError.of(text, events, why))
+        text = f"{events} events were not sent, since one failed before"
+        self._stats.failed += self._finish(batches, UndeliveredError.of(text, events, why))
 
     async def close(self) -> None:
         """Stop; what is outstanding is not waited for, its owners are told."""
@@ -247,29 +225,45 @@ class PartitionSender:
         if self._task is None or self._task.done():
             self._task = self._loop.create_task(self._run(), name=f"sender to {self.what}")
         link = self._link
-        if link is None or self.state is not SenderState.OPEN:
-            self._work.set()
+        if link is None or not self._is_open:
             return
         try:
             while (batch := self.queue.first) is not None and self._has_slot(batch, link):
-                if self._would_reuse_numbers(batch):
-                    if self._window:  # it goes when those are decided
+                wrong = self._unfit(batch, link)
+                if wrong is None:
+                    self._send(batch, link)
+                elif isinstance(wrong, EventTooLargeError):
+                    if self._window and batch.number is not None:  # the numbers before its own are decided first
                         return
-                    self._renew(ProducerStateError("events in doubt have the next numbers"))
+                    self._refuse(batch, wrong)
+                else:
+                    if not self._window:  # else it goes when those are decided
+                        self._renew(wrong)
                     return
-                self._send(batch, link)
         except Exception as error:  # noqa: BLE001  whoever called has nothing to do with these events
-            self._defect = error
-            self._to_decide()
+            self._breaks_down(error)
 
     def _has_slot(self, batch: PendingBatch, link: Sender) -> bool:
         events, first = batch.events, self._window.first
         if first is None:
             return link.credit >= events
-        if self._one_at_a_time and (batch.stands_alone or first.stands_alone):
+        if self._is_named and (batch.stands_alone or first.stands_alone):
             return False
         room = min(link.credit, self._most_events - self._sent_events)
         return room >= events and self.queue.has_slot(self._window.unanswered)
+
+    def _unfit(self, batch: PendingBatch, link: Sender) -> HoldfastError | None:
+        """Return what keeps a batch from being sent, after cutting it if it is too large as it is."""
+        if batch.weight > link.batch_bytes:  # the node would end the link for what it does not take, at each attempt
+            if batch.open is not None and batch.events > 1 and not batch.stands_alone:
+                self.queue.cut_first(link.batch_bytes)
+            limit = link.max_message_size
+            size = batch.size + (batch.events - 1) * EVENT_BYTES
+            if 0 < limit < size:
+                return EventTooLargeError.of(size, limit)
+        if self._would_reuse_numbers(batch):
+            return ProducerStateError("events in doubt have the next numbers")
+        return None
 
     def _would_reuse_numbers(self, batch: PendingBatch) -> bool:
         """Its numbers were those of something else that is in doubt. A node that has forgotten the bytes of what it
@@ -281,8 +275,6 @@ class PartitionSender:
         return doubted_as is None or not identity.is_next(doubted_as)
 
     def _send(self, batch: PendingBatch, link: Sender) -> None:
-        if batch.weight > link.batch_bytes and not self._fits(batch, link):
-            return
         identity, queue = self._identity, self.queue
         with_digests = identity is not None and (batch.stands_alone or not identity.renews)
         sealed = batch.seal(self._codec, with_digests=with_digests)
@@ -294,20 +286,6 @@ class PartitionSender:
         queue.leaves()
         batch.sent_s = self._loop.time()
         self._sent_events += batch.events
-
-    def _fits(self, batch: PendingBatch, link: Sender) -> bool:
-        """A node would end the link for what it does not take, at each attempt."""
-        if batch.open is not None and batch.events > 1 and not batch.stands_alone:
-            self.queue.cut_first(link.batch_bytes)
-        limit = link.max_message_size
-        size = batch.size + (batch.events - 1) * EVENT_BYTES
-        if not 0 < limit < size:
-            return True
-        self.queue.leaves()
-        self._stats.rejected += batch.events
-        self._progress_at_s = self._loop.time()
-        self._finish([batch], EventTooLargeError.of(size, limit))
-        return False
 
     # ---------------------------------------------------------------- from the link
 
@@ -331,8 +309,8 @@ class PartitionSender:
                 self._accumulator.answered(batch.since_s, batch.sent_s, now_s)
         if accepted:
             self._accepted(accepted, now_s)
-        if not self._window.unanswered:
-            self._quiet.set()
+        if not self._is_open and not self._window.unanswered:
+            self._woken.set()
         self._go_on()
 
     def _accepted(self, batches: list[PendingBatch], now_s: float) -> None:
@@ -351,84 +329,77 @@ class PartitionSender:
         return None if first is None else first.number
 
     def _not_accepted(self, number: int, state: DeliveryState) -> PendingBatch | None:
-        if isinstance(state, Rejected):
-            error = state.error or Error("amqp:not-allowed", "no reason given")
-            if self._identity is None:
-                batch = self._window.settled(number)
-                if batch is not None:
-                    self._refused(batch, refusal_of(error))
-                return batch
-            batch = self._window.came_back(number, error)
-        else:
-            modified = isinstance(state, Modified) and not state.delivery_failed
-            not_stored = isinstance(state, Released) or modified
-            batch = self._window.came_back(number, Again.NOT_STORED if not_stored else Again.IN_DOUBT)
+        if isinstance(state, Rejected) and self._identity is None:
+            batch = self._window.settled(number)
             if batch is not None:
-                if not_stored:
-                    self._stats.released += batch.events
-                else:
-                    self._stats.resent += batch.events
+                self._stats.rejected += self._finish([batch], refusal_of(_reason(state)))
+            return batch
+        batch = self._window.came_back(number, state)
         if batch is not None:
+            if isinstance(state, Released) or (isinstance(state, Modified) and not state.delivery_failed):
+                self._stats.released += batch.events
+            elif not isinstance(state, Rejected):
+                batch.in_doubt = True
+                self._stats.resent += batch.events
             self._to_decide()
         return batch
 
     def on_closed(self, error: HoldfastError) -> None:
         self._link, self._closed_by = None, error
-        identity = self._identity
-        begins_anew = identity is not None and identity.renews and isinstance(error, ProducerStateError)
-        if identity is not None and isinstance(error, FATAL) and not begins_anew:
+        if self._is_final(error):
             self._fails_for_good(error)
         self._to_decide()
-        self._quiet.set()
+
+    def _is_final(self, error: HoldfastError) -> bool:
+        """Tell whether an error of the numbers, or of the log, ends publishing: no renewal helps."""
+        renewable = self._renews and isinstance(error, ProducerStateError)
+        return self._identity is not None and isinstance(error, FATAL) and not renewable
 
     def _to_decide(self) -> None:
-        if self.state is SenderState.OPEN:
-            self.state = SenderState.QUIESCING
-        self._trouble.set()
+        self._is_open = False
+        self._woken.set()
 
     # ---------------------------------------------------------------- the life of a sender
 
     async def _run(self) -> None:
-        while self._failed_by is None:
-            try:
-                await self._live()
-            except Exception as error:  # noqa: BLE001  or whoever waits for what is here would wait for ever
-                defect = InternalError.of(error)
-                self._abandon_link(defect)
-                self._fail_all(defect)
-
-    async def _live(self) -> None:
+        """Attach as long as something waits; ends with nothing outstanding and without a link."""
         backoff = Backoff()
-        while self._failed_by is None:
-            accepted_before = self._stats.accepted
-            if self._link is None and not await self._attached():
-                continue
-            await self._until_trouble()
-            if self._defect is not None:
-                defect, self._defect = self._defect, None
-                raise defect
-            await self._until_quiet()
-            self._take_back()
-            if self._failed_by is not None:
-                self._abandon_link(self._failed_by)
-                self._fail_all(self._failed_by)
-                return
-            if isinstance(self._closed_by, LogDeletedError) and self._outstanding:
-                self._fail_all(self._closed_by)
-            if self._loop.time() >= self._deadline_s and self._outstanding:
-                self._fail_all(TimeoutExpiredError(f"none was confirmed for {self._delivery_timeout_s:g} s"))
-            if self._stats.accepted != accepted_before:
-                backoff.reset()
-            await backoff.wait()
-            self._is_open()
+        while self._failed_by is None and (self._outstanding or self._link is not None):
+            try:
+                await self._live(backoff)
+            except Exception as error:  # noqa: BLE001  or whoever waits for what is here would wait for ever
+                self._breaks_down(error)
+        if self._failed_by is not None:
+            self._abandon_link(self._failed_by)
+            self._fail_all(self._failed_by)
+
+    def _breaks_down(self, error: Exception) -> None:
+        """Tell all owners of a defect of this client."""
+        defect = InternalError.of(error)
+        self._abandon_link(defect)
+        self._fail_all(defect)
+
+    async def _live(self, backoff: Backoff) -> None:
+        """Send until something has to be decided, and decide it."""
+        accepted_before = self._stats.accepted
+        if self._link is None and not await self._attached():
+            return
+        await self._until_trouble()
+        await self._until_quiet()
+        self._take_back()
+        if self._failed_by is not None:
+            return
+        if isinstance(self._closed_by, LogDeletedError) and self._outstanding:
+            self._fail_all(self._closed_by)
+        if self._loop.time() >= self._deadline_s and self._outstanding:
+            self._fail_all(TimeoutExpiredError(f"none was confirmed for {self._delivery_timeout_s:g} s"))
+        if self._stats.accepted != accepted_before:
+            backoff.reset()
+        await backoff.wait()
+        self._open()
 
     async def _attached(self) -> bool:
-        """Wait for work, and attach. False: that was refused, and all were told."""
-        while not self._outstanding:
-            self.state = SenderState.IDLE
-            self._work.clear()
-            await self._work.wait()
-        self.state = SenderState.ATTACHING
+        """Attach. False: that was refused, and all were told."""
         deadline_s = self._deadline_s
         try:
             link = await self._attach()
@@ -440,14 +411,13 @@ class PartitionSender:
             return False
         if self._closed_by is None:  # the node may have ended it in the same breath
             self._link = link
-        self._is_open()
+        self._open()
         return True
 
-    def _is_open(self) -> None:
+    def _open(self) -> None:
         """Go on sending, if nothing has happened to the link meanwhile."""
-        if self._link is not None and self._window.is_open:
-            self._trouble.clear()
-            self.state = SenderState.OPEN
+        if self._link is not None and self._window.is_open and self._failed_by is None:
+            self._is_open = True
             self._go_on()
 
     @property
@@ -476,11 +446,13 @@ class PartitionSender:
                 link.abandon()
                 raise
         self._stats.attached += 1
-        asked, self._asked = self._asked, []
-        for one in asked:
-            if not one.done():
-                one.set_result(None)
+        self._answer_asked(None)
         return link
+
+    def _answer_asked(self, error: HoldfastError | None) -> None:
+        asked, self._asked = self._asked, None
+        if asked is not None:
+            asked.settle(error)
 
     def _of_refused_attach(self, error: LinkRefusedError) -> LinkRefusedError:
         """Name the refusal: a producer that was open before, or claims unknown numbers, must begin anew."""
@@ -495,26 +467,27 @@ class PartitionSender:
         """Return when the link ended, when an answer has to be decided on, or when there was no progress with events
         on it for too long."""
         since_s = self._loop.time()  # a fresh link gets its time, however long its predecessor was stuck
-        while not self._trouble.is_set():
-            patience_s = self._delivery_timeout_s * STALL_SHARE
-            idle_s = self._loop.time() - max(since_s, self._progress_at_s)
-            if self._outstanding and idle_s >= patience_s:
-                self._abandon_link(TimeoutExpiredError(f"{self.what}: the link made no progress"))
-                return
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(patience_s - idle_s if self._outstanding else patience_s):
-                    await self._trouble.wait()
+        while self._is_open:
+            left_s = self._delivery_timeout_s * STALL_SHARE
+            if self._outstanding:
+                left_s -= self._loop.time() - max(since_s, self._progress_at_s)
+            await self._wait(left_s)
 
     async def _until_quiet(self) -> None:
         """Wait until it is decided what is to be sent again."""
-        if self._link is None or not self._window.unanswered or self._failed_by is not None:
-            return
-        self._quiet.clear()
-        try:
-            async with asyncio.timeout(QUIESCE_BOUND_S):
-                await self._quiet.wait()
-        except TimeoutError:
+        bound_s = self._loop.time() + QUIESCE_BOUND_S
+        while self._link is not None and self._window.unanswered and self._failed_by is None:
+            await self._wait(bound_s - self._loop.time())
+
+    async def _wait(self, bound_s: float) -> None:
+        """Return when something has happened. The link is abandoned if the time for that is over."""
+        self._woken.clear()
+        if bound_s <= 0:
             self._abandon_link(TimeoutExpiredError(f"{self.what}: the link made no progress"))
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(bound_s):
+                await self._woken.wait()
 
     def _abandon_link(self, why: HoldfastError) -> None:
         link, self._link = self._link, None
@@ -532,38 +505,43 @@ class PartitionSender:
         found = self._window.take_back()
         is_refused = False  # a node takes nothing behind what it has refused
         for batch, answer in found:
-            batch.in_doubt |= answer is Again.IN_DOUBT or (answer is None and not is_refused)
-            is_refused |= isinstance(answer, Error)
+            batch.in_doubt |= answer is None and not is_refused
+            is_refused |= isinstance(answer, Rejected)
         self.queue.put_back([batch for batch, _ in found])
-        refusal = found[0][1] if found else None
-        if isinstance(refusal, Error) and self._identity is not None:
-            self._decide(found[0][0], refusal, self._identity)
+        answer = found[0][1] if found else None
+        if isinstance(answer, Rejected):
+            self._decide(found[0][0], _reason(answer))
 
-    def _decide(self, batch: PendingBatch, error: Error, identity: ProducerIdentity) -> None:
+    def _decide(self, batch: PendingBatch, error: Error) -> None:
         """The first batch that is not accepted was refused; what came behind it was refused for its sake."""
+        identity = self._identity
+        assert identity is not None, "without numbers a refusal settles its batch"
         message = f"{self.what}: event {batch.number} refused: {error}"
         kind = ProducerStateError if error.condition == NOT_ALLOWED else FATAL_TO_PRODUCERS.get(error.condition)
         if kind is not None:
             failure = kind(message, condition=error.condition)
-            if not (identity.renews and isinstance(failure, ProducerStateError)):
+            if self._is_final(failure):
                 self._fails_for_good(failure)
                 return
             if not identity.is_renewed:
                 self._renew(failure)
                 return
+        self._refuse(batch, RejectedError(message, condition=error.condition))
+
+    def _refuse(self, batch: PendingBatch, refusal: HoldfastError) -> None:
+        """Take out the first batch, since no node takes it, and the numbers off those that were sent behind it."""
         self.queue.leaves()
-        self._note_doubt([batch, *self.queue])
-        self._take_numbers_off(identity)
-        refusal = RejectedError(message, condition=error.condition)
+        if self._identity is not None and batch.number is not None:
+            self._note_doubt([batch, *self.queue])
+            self._take_numbers_off(self._identity)
         if not batch.in_doubt:
-            self._refused(batch, refusal)
+            self._stats.rejected += self._finish([batch], refusal)
             return
         text = f"{batch.events} events for {self.what} may be stored since they were sent first, and were refused now"
-        self._stats.failed += batch.events
-        self._progress_at_s = self._loop.time()
-        told = UndeliveredError(f"{text}: {refusal}", count=batch.events, advice=ADVICE_TO_PUBLISH_AGAIN)
+        advice = None if self._identity is None else ADVICE_TO_PUBLISH_AGAIN
+        told = UndeliveredError(f"{text}: {refusal}", count=batch.events, advice=advice)
         told.__cause__ = refusal
-        self._finish([batch], told)
+        self._stats.failed += self._finish([batch], told)
 
     def _can_renew(self, error: HoldfastError) -> bool:
         """Tell whether it helps to begin anew. It does not where that was done, and no node has granted it since."""
@@ -580,16 +558,15 @@ class PartitionSender:
         identity.renew()
         for batch in self.queue:
             batch.number = None
+        for batch in doubtful:
+            if batch.publication is not None:
+                batch.publication.doubted_as = None  # its owner is told now
         self._stats.renewed += 1
+        events = self._finish(doubtful, self._for_ever_in_doubt(sum(batch.events for batch in doubtful), why))
+        self._stats.failed += events
         self._network.log_lines.say("%s: the producer begins with new numbers: %s", self.what, why)
-        events = sum(batch.events for batch in doubtful)
         if events:
-            self._stats.failed += events
             self._network.log_lines.given_up(events, self.what, why)
-            for batch in doubtful:
-                if batch.publication is not None:
-                    batch.publication.doubted_as = None  # its owner is told now
-            self._finish(doubtful, self._for_ever_in_doubt(events, why))
 
     def _for_ever_in_doubt(self, events: int, why: HoldfastError | None) -> UndeliveredError:
         text = f"{events} events for {self.what} may be stored or not, and nobody can tell any more"
@@ -603,15 +580,9 @@ class PartitionSender:
         for batch in self.queue:
             batch.number = None
 
-    def _refused(self, batch: PendingBatch, error: HoldfastError) -> None:
-        self._stats.rejected += batch.events
-        self._progress_at_s = self._loop.time()
-        self._finish([batch], error)
-
     def _give_up(self, batch: PendingBatch) -> None:
         """Give up a batch that nobody waits for, with what was sent behind it, and so depends on its number."""
         self._abandon_link(TimeoutExpiredError(f"{self.what}: a publication was given up"))
-        self._quiet.set()
         self._take_back()
         if self._failed_by is not None:
             self._fail_all(self._failed_by)
@@ -625,14 +596,11 @@ class PartitionSender:
 
     def _withdrawn(self, batch: PendingBatch) -> bool:
         """Take out a batch that nobody waits for, if it has no number: it was not sent, or a refusal took it off."""
-        if not self.queue.withdraw(lambda one: one is batch and one.number is None):
-            return False
-        self._finish([batch], ClosedError("it was cancelled, and nothing of it was stored"))
-        return True
+        found = self.queue.withdraw(lambda one: one is batch and one.number is None)
+        return self._finish(found, ClosedError("it was cancelled, and nothing of it was stored")) > 0
 
     def _fails_for_good(self, error: HoldfastError) -> None:
         self._failed_by = self._failed_by or error
-        self.state = SenderState.FAILED
 
     def _fail_all(self, error: HoldfastError) -> None:
         """Tell the owner of every event that is here; they are not tried any more."""
@@ -642,10 +610,7 @@ class PartitionSender:
             self._take_numbers_off(self._identity)
             if isinstance(error, FATAL):
                 self._fails_for_good(error)
-        asked, self._asked = self._asked, []
-        for one in asked:
-            if not one.done():
-                one.set_exception(error)
+        self._answer_asked(error)
         self._fail(batches, error)
         self._progress_at_s = self._loop.time()
 
@@ -669,34 +634,39 @@ class PartitionSender:
         return True
 
     def _fail(self, batches: list[PendingBatch], error: HoldfastError) -> None:
-        events = sum(batch.events for batch in batches)
+        self._note_doubt(batches)
+        buffered = [batch for batch in batches if not batch.stands_alone]
+        events = sum(batch.events for batch in buffered)
+        told = error
+        if not isinstance(error, LogDeletedError if self._identity is None else FATAL):  # those say it themselves
+            told = UndeliveredError.of(
+                f"{events} events for partition {self.partition} were not confirmed", events, error
+            )
+        self._finish(buffered, told)
+        for batch in batches:
+            if batch.stands_alone:
+                events += batch.events
+                told = error
+                if error.retriable:
+                    text = f"{batch.events} events for {self.what} were not confirmed"
+                    again = batch.publication is not None or not self._renews
+                    advice = ADVICE_TO_PUBLISH_AGAIN if again else ADVICE_ON_DOUBT
+                    told = UndeliveredError.of(text, batch.events, error, advice=advice)
+                self._finish([batch], told)
         self._stats.failed += events
         if events and not isinstance(error, ClosedError):
             self._network.log_lines.given_up(events, self.what, error)
-        self._note_doubt(batches)
-        buffered = [batch for batch in batches if not batch.stands_alone]
-        count = sum(batch.events for batch in buffered)
-        told = error
-        if not isinstance(error, LogDeletedError if self._identity is None else FATAL):  # those say it themselves
-            text = f"{count} events for partition {self.partition} were not confirmed"
-            told = UndeliveredError.of(text, count, error)
-        self._finish(buffered, told)
-        for batch in [batch for batch in batches if batch.stands_alone]:
-            told = error
-            if error.retriable:
-                text = f"{batch.events} events for {self.what} were not confirmed"
-                again = batch.publication is not None or self._identity is None or not self._identity.renews
-                advice = ADVICE_TO_PUBLISH_AGAIN if again else ADVICE_ON_DOUBT
-                told = UndeliveredError.of(text, batch.events, error, advice=advice)
-            self._finish([batch], told)
 
-    def _finish(self, batches: Iterable[PendingBatch], error: HoldfastError) -> None:
+    def _finish(self, batches: Iterable[PendingBatch], error: HoldfastError) -> int:
+        """Tell the owners of batches that they failed. Returns the number of events."""
         events = size = 0
         for batch in batches:
             events, size = events + batch.events, size + batch.size
             batch.settle(error)
         if events:
+            self._progress_at_s = self._loop.time()
             self._accumulator.settled(self.partition, events, size, False)
+        return events
 
 
 def _offset_in(state: DeliveryState) -> int | None:
@@ -710,6 +680,10 @@ def _offset_in(state: DeliveryState) -> int | None:
         case (int(base_offset), int(count), str()) if base_offset >= 0 and count >= 1:
             return base_offset
     return None
+
+
+def _reason(refusal: Rejected) -> Error:
+    return refusal.error or Error("amqp:not-allowed", "no reason given")
 
 
 def refusal_of(error: Error) -> HoldfastError:

@@ -21,6 +21,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from holdfast import protocol
+from holdfast.client.callbacks import FAULTS, report
 from holdfast.client.errors import (
     ClosedError,
     ConfigurationError,
@@ -105,7 +106,10 @@ class PacedLog:
             return
         self._last_s[line] = now_s
         left_out = self._left_out.pop(line, 0)
-        log.log(level, line + (f" ({left_out} more lines like this were left out)" if left_out else ""), *values)
+        try:
+            log.log(level, line + (f" ({left_out} more lines like this were left out)" if left_out else ""), *values)
+        except FAULTS as problem:  # of a handler, or filter, of the program
+            report("of logging", problem)
 
     def given_up(self, events: int, what: str, why: object) -> None:
         """Log that events of a producer were given up: they may be stored, or not."""

@@ -135,3 +135,28 @@ async def test_a_program_that_abandons_its_events_is_not_warned(
         await producer.abandon()
         assert not producer.outstanding
     assert not any(record.levelno > logging.INFO or "lost" in record.getMessage() for record in caplog.records)
+
+
+async def test_a_handler_of_the_program_that_raises_keeps_no_outcome_from_its_owner(node: TinyNode) -> None:
+    class Broken(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            raise KeyError("no such place to log to")
+
+    problems: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: problems.append(context["exception"]))
+    handler, logger = Broken(), logging.getLogger("holdfast.client")
+    async with asyncio.timeout(60), idempotent(node) as producer:
+        await producer.send_and_confirm(b"before", partition="0")
+        node.after_transfers = lambda connection, partition, count: True
+        logger.addHandler(handler)
+        try:
+            async with impatient(producer):
+                delivery = await producer.send(b"unanswered", partition="0")
+                with pytest.raises(UndeliveredError):
+                    await delivery
+        finally:
+            logger.removeHandler(handler)
+        node.after_transfers = None
+        await producer.send_and_confirm(b"after", partition="0")
+    assert problems
+    assert all(isinstance(problem, KeyError) for problem in problems)

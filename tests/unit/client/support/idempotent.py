@@ -13,7 +13,6 @@ from holdfast.client import (
     ProducerClient,
     ProducerOptions,
 )
-from holdfast.client.produce.partition_sender import SenderState
 from tests.unit.client.support.tiny_node import UNKNOWN, TinyNode
 from tests.unit.listener.support.peer import eventually
 
@@ -43,7 +42,7 @@ async def last(producer: ProducerClient, partition: str = "0") -> int | None:
 async def link_gone(producer: ProducerClient, partition: str = "0") -> None:
     """Until the client has noticed that the node ended the link."""
     sender = producer._partitions.sender(partition)
-    await eventually(lambda: sender.state in (SenderState.IDLE, SenderState.FAILED))
+    await eventually(lambda: sender._link is None and (sender._task is None or sender._task.done()))
 
 
 def drop_connection_once() -> Callable[..., bool]:

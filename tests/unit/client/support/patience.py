@@ -21,8 +21,6 @@ async def impatient(
         await producer.get_partition_publishing_properties(partition)
     sender = producer._partitions.sender(partition)
     usual_s, sender._delivery_timeout_s = sender._delivery_timeout_s, patience_s
-    for waiter in sender._trouble._waiters:  # who waits for trouble on an idle link reckons anew
-        if not waiter.done():
-            waiter.set_result(True)
+    sender._woken.set()  # who waits for trouble on an idle link reckons anew
     yield
     sender._delivery_timeout_s = usual_s

@@ -10,7 +10,6 @@ import pytest
 from holdfast.amqp import Error, decode_message
 from holdfast.amqp.links.delivery_states import ACCEPTED, RELEASED, Rejected
 from holdfast.client import RejectedError, UndeliveredError
-from holdfast.client.produce.partition_sender import SenderState
 from tests.unit.client.support.idempotent import (
     batch_of,
     drop_connection_once,
@@ -232,7 +231,7 @@ async def test_what_comes_after_a_cancelled_one_has_time_of_its_own(node: TinyNo
         usual_s, sender._delivery_timeout_s = sender._delivery_timeout_s, 0.3
         node.silent = True
         publishing = asyncio.create_task(producer.send_batch(await batch_of(producer, b"cancelled")))
-        await eventually(lambda: sender.state is SenderState.ATTACHING)
+        await eventually(lambda: ("receiver", "trades", "0") in node.attaches)
         publishing.cancel()
         with pytest.raises(asyncio.CancelledError):
             await publishing

@@ -10,7 +10,9 @@ import pytest
 from holdfast.amqp import Error
 from holdfast.amqp.links.delivery_states import ACCEPTED, Modified, Rejected
 from holdfast.client import (
+    DeliveryResult,
     Event,
+    EventTooLargeError,
     OutOfOrderError,
     PartitionPublishingOptions,
     ProducerClient,
@@ -34,6 +36,7 @@ from tests.unit.client.support.tiny_producers import (
     SEQUENCE,
     STOLEN,
 )
+from tests.unit.listener.support.peer import eventually
 
 
 @pytest.mark.parametrize("stored", [True, False], ids=["it was stored all the same", "it was not stored"])
@@ -267,3 +270,51 @@ async def test_without_any_server_a_batch_fails_and_is_free_again(node: TinyNode
         await node.start()
         await producer.send_batch(batch)
     assert node.log.numbers("0") == [1, 2]
+
+
+async def test_who_waits_is_told_of_an_end_that_comes_in_a_pause_between_two_tries(node: TinyNode) -> None:
+    """The link lives on while what came back waits to be sent again; then the node ends it for good."""
+    async with idempotent(node) as producer:
+        await producer.send_batch([b"before"], partition="0")
+        sender = producer._partitions.sender("0")
+        node.answer = lambda payload: Modified(delivery_failed=False)
+        delivery = await producer.send(b"comes back", partition="0")
+        await eventually(lambda: producer.stats.released > 4 and not sender._is_open and sender._link is not None)
+        node.close_links(Error(STOLEN, "somebody else has it"))
+        async with asyncio.timeout(60):
+            with pytest.raises(ProducerStolenError):
+                await delivery
+            with pytest.raises(ProducerStolenError):
+                await producer.send(b"after", partition="0")
+
+
+@pytest.mark.parametrize("in_doubt", [False, True])
+async def test_a_leader_that_takes_less_refuses_what_has_a_number_and_the_others_go_on(
+    pair: tuple[TinyNode, TinyNode], in_doubt: bool
+) -> None:
+    first, second = pair
+    first.lead()
+    second.max_message_size = 20_000
+    async with asyncio.timeout(60), ProducerClient(first.address, "trades") as producer:
+        await producer.send_and_confirm(b"before", partition="0")
+        first.after_transfers = lambda connection, partition, count: in_doubt
+        first.answer = lambda payload: Modified(delivery_failed=False)
+        deliveries = []
+        for body in (b"1", bytes(50_000), b"2", b"3"):
+            deliveries.append(await producer.send(body, partition="0"))
+            producer._accumulator.pump()  # each in a batch of its own
+        sender = producer._partitions.sender("0")
+        await eventually(lambda: sender._sent_events == 4 if in_doubt else producer.stats.released >= 4)
+        second.lead()
+        first.close_links(first.redirect_to(second))
+        outcomes = await asyncio.gather(*deliveries, return_exceptions=True)
+        kinds = [type(outcome) for outcome in outcomes]
+        if in_doubt:  # what stood behind would not be recognised under other numbers
+            assert kinds == [DeliveryResult, UndeliveredError, UndeliveredError, UndeliveredError]
+        else:
+            assert kinds == [DeliveryResult, EventTooLargeError, DeliveryResult, DeliveryResult]
+            assert second.log.bodies("0") == [b"before", b"1", b"2", b"3"]
+            assert second.log.numbers("0") == [1, 2, 3, 4]
+        assert producer.stats.renewed == in_doubt
+        await producer.send_and_confirm(b"after", partition="0")
+        assert second.log.bodies("0")[-1] == b"after"
