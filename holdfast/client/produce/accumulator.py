@@ -12,7 +12,7 @@ Rules never broken:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from time import monotonic
 from typing import Protocol
 
@@ -26,10 +26,9 @@ from holdfast.client.produce.failures import UnheardFailures
 from holdfast.client.produce.latency_bound import LatencyBound
 
 # `send` gives way to the event loop after so many events for each partition they go to, or so many in all, or so many
-# bytes, if there is room for more: else nothing would move until there is none. The first is half of a batch of
-# small events, and a millisecond of work: with 4,096 for one partition nodes stood idle until the first ones came, and
-# 100 bytes by `send_many` were confirmed 3 ms later at the median. With 1,200 for four partitions three nodes took 1.3
-# of the time for each event: what a node has to do for each piece that comes should be little for each of its events.
+# bytes, if there is room for more: else nothing would move until there is none. The first is half of a batch of small
+# events, and a millisecond of work. With more for one partition nodes stand idle until the first ones come; with less
+# for several, nodes do much for each piece that comes.
 YIELD_EVENTS_OF_PARTITION = 1200
 YIELD_EVENTS = 4096
 YIELD_BYTES = 1 << 20
@@ -41,8 +40,7 @@ TURNS_GIVEN = 3
 LOOK_AGAIN_S = 0.02
 STUCK_AFTER_S = 0.1
 # Who waits for room because of the latency is woken as soon as there is so much, or half of all: enough for a good
-# piece, and little enough that what is outstanding hardly falls. By halves, nodes idled between one burst and the next:
-# 100 bytes by `send_many` had 0.87 of the rate.
+# piece, and little enough that nodes do not idle between one burst and the next.
 ROOM_BYTES = 256 * 1024
 # Bookkeeping per event besides its bytes, so that a million empty events are not free.
 EVENT_OVERHEAD_BYTES = 200
@@ -60,16 +58,15 @@ class BatchSender(Protocol):
         """Give up what was never sent: it would stand behind what is missing."""
 
 
-class WatchedSenders(Protocol):
-    """The senders of a producer, as the bound on latency sees them."""
-
-    def stuck(self, since_s: float) -> Iterator[tuple[int, int]]:
-        """Events and bytes that are held by each sender without progress since then."""
-        ...
-
-
 class Accumulator:
-    def __init__(self, options: ProducerOptions, senders: WatchedSenders, *, latency_target_s: float | None) -> None:
+    def __init__(
+        self,
+        options: ProducerOptions,
+        *,
+        latency_target_s: float | None = None,
+        stuck: Callable[[float], Iterable[tuple[int, int]]] = lambda since_s: (),
+    ) -> None:
+        """`stuck`: events and bytes that are held by each sender without progress since a time."""
         self.failures = UnheardFailures(stop=options.after_failure == "raise")
         # Called with a partition and the number of its events just confirmed.
         self.on_confirmed: Callable[[str, int], None] | None = None
@@ -78,7 +75,7 @@ class Accumulator:
         self.this_turn = 0  # taken in since something went out last
         self._bytes = 0
         self._this_turn_bytes = 0
-        self._options, self._senders = options, senders
+        self._options, self._stuck = options, stuck
         self._touched: dict[BatchSender, None] = {}  # those that were given something this turn
         self._pumping: asyncio.Handle | None = None
         self._latency = LatencyBound(latency_target_s, options.max_buffered_bytes)
@@ -111,7 +108,7 @@ class Accumulator:
     def _look_again(self) -> None:
         """Leave out of the reckoning what the partitions without progress hold, while somebody waits for room."""
         self._looking = None
-        stuck = self._senders.stuck(self._loop.time() - STUCK_AFTER_S)
+        stuck = self._stuck(self._loop.time() - STUCK_AFTER_S)
         self._stuck_bytes = sum(size + events * EVENT_OVERHEAD_BYTES for events, size in stuck)
         if not self.has_room:
             self._room_again()
@@ -128,10 +125,7 @@ class Accumulator:
         return self.this_turn >= min(YIELD_EVENTS, YIELD_EVENTS_OF_PARTITION * len(self._touched))
 
     async def give_way(self) -> None:
-        """Let what was taken in go out, and those go on that await an outcome which has come meanwhile. They waited for
-        the sender's next piece to be made, and for the last one to go out, when both were left to the next turn: half
-        of 100 bytes by `send_many` were known to be confirmed 1.4 ms after their answer was read, and now after 0.4 to
-        1.2."""
+        """Let what was taken in go out, and those go on that await an outcome which has come meanwhile."""
         self.pump()
         for _ in range(TURNS_GIVEN):
             await asyncio.sleep(0)
@@ -162,11 +156,11 @@ class Accumulator:
         self._touched[sender] = None
         self.events += events
         self._bytes += size + events * EVENT_OVERHEAD_BYTES
-        if self._bytes >= self._latency.limit + self._stuck_bytes:
-            self._no_room()
         if self.events >= options.max_buffered_events or self._bytes >= options.max_buffered_bytes:
             self._full = True
-            self._no_room()
+        if self._full or self._bytes >= self._latency.limit + self._stuck_bytes:
+            self.has_room = False
+            self._room.clear()
         self.this_turn += events
         self._this_turn_bytes += size
         self._idle.clear()
@@ -205,10 +199,7 @@ class Accumulator:
         """A batch was answered, whose first event came at `since_s`. All are times of the loop."""
         self._latency.took(now_s - sent_s)
         # Who awaits the outcome learns it when the loop comes round, behind all that it has to do before.
-        self._loop.call_soon(self._told, since_s)
-
-    def _told(self, since_s: float) -> None:
-        self._latency.told(since_s, monotonic())
+        self._loop.call_soon(lambda: self._latency.told(since_s, monotonic()))
 
     def settled(self, partition: str, events: int, size: int, confirmed: bool) -> None:
         """Events and payload bytes have left the sender of a partition."""
@@ -222,8 +213,11 @@ class Accumulator:
             self._room_again()
         if self.events == 0:
             self._idle.set()
-        if confirmed:
-            self._on_confirmed(partition, events)
+        if confirmed and self.on_confirmed is not None:
+            try:
+                self.on_confirmed(partition, events)
+            except FAULTS as problem:
+                report("of confirmed events", problem)
 
     def _room_again(self) -> None:
         """Make room, and not for one event: a sender that wakes up should find work for a whole batch."""
@@ -233,15 +227,3 @@ class Accumulator:
             if self._bytes <= limit - min(ROOM_BYTES, limit // 2) + self._stuck_bytes:
                 self.has_room = True
                 self._room.set()
-
-    def _no_room(self) -> None:
-        self.has_room = False
-        self._room.clear()
-
-    def _on_confirmed(self, partition: str, events: int) -> None:
-        if self.on_confirmed is None:
-            return
-        try:
-            self.on_confirmed(partition, events)
-        except FAULTS as problem:
-            report("of confirmed events", problem)

@@ -25,7 +25,7 @@ ROUND_ROBIN_RUN = 64
 class Partitions:
     def __init__(self, network: Network, log: str, options: ProducerOptions, stats: ProducerStats) -> None:
         self.names: list[str] = []
-        self.accumulator = Accumulator(options, self, latency_target_s=options.latency_target_s)
+        self.accumulator = Accumulator(options, latency_target_s=options.latency_target_s, stuck=self._stuck)
         self._network, self._log, self._options, self._stats = network, log, options, stats
         self._senders: dict[str, PartitionSender] = {}
         self._turn = 0
@@ -36,7 +36,7 @@ class Partitions:
         await asyncio.gather(*(sender.close() for sender in self._senders.values()))
         await self._network.close()
 
-    def stuck(self, since_s: float) -> Iterator[tuple[int, int]]:
+    def _stuck(self, since_s: float) -> Iterator[tuple[int, int]]:
         """Events and bytes that are held by each sender without progress since then."""
         return (sender.outstanding() for sender in self._senders.values() if sender.waits_since(since_s))
 

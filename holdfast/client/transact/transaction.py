@@ -74,7 +74,7 @@ class BaseTransaction(Sending):
     def __init__(self, partitions: Partitions, transactor: Transactor) -> None:
         self.txn_id = b""
         self._partitions, self._transactor, self._options = partitions, transactor, transactor.options
-        self._accumulator = Accumulator(self._options, partitions, latency_target_s=None)
+        self._accumulator = Accumulator(self._options)
         self._state = TransactionPhase.NEW
         self._session: TransactorSession | None = None
         self._why: HoldfastError | None = None  # why it is doomed
