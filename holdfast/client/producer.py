@@ -28,8 +28,8 @@ from holdfast.client.errors import (
 )
 from holdfast.client.events import Event
 from holdfast.client.options import ProducerOptions, check_log, options_of
-from holdfast.client.produce.delivery import Delivery, DeliveryResult
-from holdfast.client.produce.event_batch import EventBatch, publication_of
+from holdfast.client.produce.delivery import Delivery, DeliveryResult, publication_of
+from holdfast.client.produce.event_batch import EventBatch
 from holdfast.client.produce.partition_routing import Partitions
 from holdfast.client.produce.partition_sender import PartitionSender, ProducerStats
 from holdfast.client.produce.producer_identity import (

@@ -48,7 +48,7 @@ class BatchQueue:
         if done is not None:
             batch.tell(place, done)
         if given is not None:
-            batch.learns(place, given)
+            batch.given[place] = given
         return Delivery(batch, place, 1)
 
     def extend(self, records: Sequence[bytes], *, bodies: bool, given: Sequence[Event | None] = ()) -> list[Delivery]:
@@ -62,7 +62,7 @@ class BatchQueue:
             batch, place = self._add(those, sum(sizes[at : at + count]), bodies=bodies)
             for number, event in enumerate(given[at : at + count]):
                 if event is not None:
-                    batch.learns(place + number, event)
+                    batch.given[place + number] = event
             parts.append(Delivery(batch, place, count))
             at += count
         return parts

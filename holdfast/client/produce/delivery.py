@@ -1,8 +1,8 @@
 """A batch of the client, and what its owners hold meanwhile: asked for by awaiting, or told to a callback.
 
-Problem: a program that sends event by event asks seldom what became of one, and an object for each that is kept until
-its outcome is known costs more than to send it. So the outcome stands in the batch, and a `Delivery` only says which
-events of which batches it means.
+Problem: a program that sends event by event asks seldom what became of one, and a thousand objects kept for each batch
+cost more than to send it: the garbage collector walks through them. So the outcome stands in the batch, and a
+`Delivery` only says which events of which batches it means.
 Rules never broken:
  - a batch is settled exactly once, as confirmed or with the error: all of its events with it;
  - who awaits one goes on in the turn of the event loop in which it is settled, before anybody who waits for room: each
@@ -10,9 +10,7 @@ Rules never broken:
  - a failure that no callback hears of, and nobody has asked for, is told to the producer, so that `flush` raises it;
    also when who asked stopped waiting;
  - callbacks are called in the order of sending; one that raises is the program's fault, and stops nothing.
-Rejected: to keep what `send` returns. A thousand kept objects for each batch are what the garbage collector walks
-through, again and again. And one future for all who wait, shielded: it takes a turn more, and meanwhile the program
-sends on.
+Rejected: one future for all who wait, shielded. It takes a turn more, and meanwhile the program sends on.
 """
 
 from __future__ import annotations
@@ -21,33 +19,24 @@ import asyncio
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from time import monotonic
-from typing import Protocol
 
 from holdfast.amqp.messages.data_section import MAX_HEAD_BYTES
 from holdfast.amqp.messages.message import offset_text
 from holdfast.client.callbacks import FAULTS, report
-from holdfast.client.errors import HoldfastError
-from holdfast.client.events import Event
+from holdfast.client.errors import BatchFullError, HoldfastError
+from holdfast.client.events import Event, as_event, encode_event
+from holdfast.client.produce.event_batch import MAX_BATCH_EVENTS, EventBatch, Events
 from holdfast.client.produce.producer_identity import following
+from holdfast.client.produce.send_many import claim
 from holdfast.client.transport.batch_transfers import EVENT_BYTES
 from holdfast.records.codec import Codec
 from holdfast.records.digests import digests_of, digests_of_messages
-from holdfast.records.record_batch import Numbering, OpenBatch, RecordBatch
+from holdfast.records.record_batch import OpenBatch, RecordBatch
 
 Done = Callable[[HoldfastError | None], None]
 
 EVENT_COST = EVENT_BYTES + MAX_HEAD_BYTES
 """Bytes of an event in a batch besides its record, at most."""
-
-
-class Publication(Protocol):
-    """An `EventBatch`, as it hears what became of it."""
-
-    doubted_as: Numbering | None  # it was sent with these numbers, and may be stored
-
-    def __len__(self) -> int: ...
-    def published(self, starting_number: int | None) -> None: ...
-    def unlock(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +58,8 @@ class PendingBatch:
     it. A batch that is not sent yet may be cut; then `rest` holds what stood behind the cut."""
 
     __slots__ = (
-        "_asked", "_dones", "_given", "_told", "_unclaimed", "_waiters", "error", "events", "in_doubt", "is_settled",
-        "number", "offset", "open", "partition", "publication", "rest", "sealed", "sent_s", "since_s", "size",
-        "stands_alone",
+        "_asked", "_dones", "_unclaimed", "_waiters", "error", "events", "given", "in_doubt", "is_settled", "number",
+        "offset", "open", "partition", "publication", "rest", "sealed", "sent_s", "since_s", "size", "stands_alone",
     )  # fmt: skip
 
     def __init__(self, partition: str, unclaimed: Callable[[PendingBatch], None]) -> None:
@@ -82,7 +70,7 @@ class PendingBatch:
         self.sealed: RecordBatch | None = None
         self.rest: PendingBatch | None = None
         self.stands_alone = False  # a call of its own publishes it: nothing else is put into it, and it is not cut
-        self.publication: Publication | None = None  # whose events these are, to be told with it
+        self.publication: EventBatch | None = None  # whose events these are, to be told with it
         self.number: int | None = None  # of the first event, once it was sent by an idempotent producer
         self.in_doubt = False  # it was sent, and may be stored although nobody said so
         self.offset: int | None = None  # of the first event, when a node has told
@@ -92,8 +80,7 @@ class PendingBatch:
         self.error: HoldfastError | None = None  # why it failed, once it has
         self._unclaimed = unclaimed
         self._dones: dict[int, Done] = {}  # by place
-        self._told: Sequence[int] = ()  # places whose callbacks have been called
-        self._given: dict[int, Event] = {}  # objects that learn their numbers, by place
+        self.given: dict[int, Event] = {}  # objects that learn their numbers, by place
         self._asked: dict[int, int] = {}  # somebody hears of so many events from a place on
         self._waiters: dict[asyncio.Future[None], None] = {}
 
@@ -111,10 +98,7 @@ class PendingBatch:
     def tell(self, place: int, done: Done) -> None:
         """Call this when the event is settled."""
         self._dones[place] = done
-
-    def learns(self, place: int, event: Event) -> None:
-        """An idempotent producer was given this object."""
-        self._given[place] = event
+        self._asked[place] = 1
 
     @property
     def weight(self) -> int:
@@ -145,7 +129,7 @@ class PendingBatch:
         size = min(batch.size, self.size)  # as it was given, which both together keep
         rest.extend(pieces[events:], self.size - size, bodies=batch.are_bodies)
         self.events, self.size = events, size
-        for here, there in ((self._dones, rest._dones), (self._given, rest._given)):
+        for here, there in ((self._dones, rest._dones), (self.given, rest.given)):
             for place in [place for place in here if place >= events]:
                 there[place - events] = here.pop(place)  # type: ignore[assignment]
         for place, count in list(self._asked.items()):
@@ -166,7 +150,7 @@ class PendingBatch:
         self.open = self.sealed = None  # who keeps a delivery keeps no events
         if error is not None:
             self.number = None
-        for place, event in self._given.items():
+        for place, event in self.given.items():
             event.being_published = False
             event.published_sequence_number = self.number_at(place)
         if self.publication is not None:
@@ -179,42 +163,33 @@ class PendingBatch:
             if not future.done():  # else it was cancelled
                 future.set_result(None)
         dones, self._dones = self._dones, {}  # what a callback holds is not held for the sake of the others
-        if dones:
-            self._told = tuple(dones)
-            for done in dones.values():
-                try:
-                    done(error)
-                except FAULTS as problem:
-                    report("of a delivery", problem)
+        for done in dones.values():
+            try:
+                done(error)
+            except FAULTS as problem:
+                report("of a delivery", problem)
         if self.unheard:
             self._unclaimed(self)
 
     @property
     def unheard(self) -> int:
         """Events that failed, and of which nobody has heard."""
-        if self.error is None:
-            return 0
-        asked = self._asked
-        return self.events - sum(asked.values()) - sum(place not in asked for place in self._told)
+        return 0 if self.error is None else self.events - sum(self._asked.values())
 
     def number_at(self, place: int) -> int | None:
         return None if self.number is None else following(self.number, place)
 
-    def event_at(self, place: int) -> Event | None:
-        return self._given.get(place)
-
     # ---------------------------------------------------------------- from those who ask
 
-    def is_asked(self, place: int) -> bool:
-        return place in self._asked
-
-    def ask(self, place: int, events: int) -> None:
-        """Somebody hears of a failure of these from now on."""
+    def ask(self, place: int, events: int) -> bool:
+        """Somebody hears of a failure of these from now on. Returns True if nobody did before."""
+        is_new = place not in self._asked
         self._asked[place] = events
+        return is_new
 
     def was_told(self) -> None:
         """The producer has told of all that failed here."""
-        self._told, self._asked = (), {0: self.events}
+        self._asked = {0: self.events}
 
     def let_go(self, place: int) -> None:
         """Take back `ask`: that caller hears of no failure, as far as is known here."""
@@ -232,6 +207,29 @@ class PendingBatch:
             yield from future
         finally:
             self._waiters.pop(future, None)
+
+
+def publication_of(batch: EventBatch | Events, key: str | None, partition: str, *, named: bool) -> PendingBatch:
+    """Make the batch that an idempotent producer publishes as a whole. `named`: by a producer with `partition_options`,
+    which publishes an event only once (Event Hubs)."""
+    if len(batch) > MAX_BATCH_EVENTS:
+        raise BatchFullError(
+            f"{len(batch)} events: an idempotent producer publishes at most {MAX_BATCH_EVENTS} together",
+            advice="give them in several lists, or to send_many",
+        )
+    pending = PendingBatch(partition, lambda _: None)  # its publisher hears of a failure
+    pending.stands_alone = True
+    if isinstance(batch, EventBatch):
+        batch.lock()
+        pending.publication, contents = batch, batch.contents
+    else:
+        events = [as_event(event, key, None) for event in batch]
+        contents = [encode_event(event.body, event.key, event.properties) for event in events]
+        pending.given = {place: event for place, event in enumerate(batch) if isinstance(event, Event)}
+        if named:
+            claim(list(pending.given.values()))
+    pending.extend(contents, sum(map(len, contents)), bodies=False)
+    return pending
 
 
 class Delivery:
@@ -289,7 +287,7 @@ class Delivery:
     def event(self) -> Event | None:
         """The object that an idempotent producer was given, and which learns its number; None: it was none."""
         batch, place, _ = next(iter(self._parts()))
-        return batch.event_at(place)
+        return batch.given.get(place)
 
     @property
     def is_done(self) -> bool:
@@ -323,22 +321,15 @@ class Delivery:
         offset = self.offset
         return None if offset is None else offset_text(offset)
 
-    def _first_open(self) -> PendingBatch | None:
-        return next((batch for batch, _, _ in self._parts() if not batch.is_settled), None)
-
-    def _claim(self) -> None:
-        for batch, place, count in self._parts():
-            batch.ask(place, count)
-
     def __await__(self) -> Generator[object, None, DeliveryResult]:
         if not self.is_done:
-            was_claimed = all(batch.is_asked(place) for batch, place, _ in self._parts())
-            self._claim()
+            is_new = [batch.ask(place, count) for batch, place, count in self._parts()]
             try:
-                while (waits_for := self._first_open()) is not None:
-                    yield from waits_for.__await__()
+                while not self.is_done:
+                    for batch, _, _ in self._parts():
+                        yield from batch.__await__()
             except BaseException:  # who waits was cancelled: it does not hear of it
-                if not was_claimed:
+                if any(is_new):
                     for batch, place, _ in self._parts():
                         batch.let_go(place)
                 raise
@@ -347,7 +338,8 @@ class Delivery:
     def result(self) -> DeliveryResult:
         """Return or raise the outcome of one that is done."""
         assert self.is_done, "await it first"
-        self._claim()
+        for batch, place, count in self._parts():
+            batch.ask(place, count)
         error = self.error
         if error is not None:
             failed, count = self.failed, self.count

@@ -13,9 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from holdfast.client.errors import BatchFullError, ConfigurationError, EventTooLargeError, InvalidOperationError
-from holdfast.client.events import Event, as_event, encode_content, encode_event
-from holdfast.client.produce.delivery import PendingBatch
-from holdfast.client.produce.send_many import claim
+from holdfast.client.events import Event, encode_content, encode_event
 from holdfast.records.record_batch import Numbering
 
 MAX_BATCH_BYTES = 1 << 20  # the default; what one entry of the replicated log holds
@@ -47,44 +45,6 @@ def place_of(
             advice="send() publishes a single event",
         )
     return partition, key
-
-
-def contents_of(batch: EventBatch | Events, key: str | None) -> list[bytes]:
-    """The encoded events."""
-    if isinstance(batch, EventBatch):
-        return batch.contents
-    events = [as_event(event, key, None) for event in batch]
-    return [encode_event(event.body, event.key, event.properties) for event in events]
-
-
-def publication_of(
-    batch: EventBatch | Events,
-    key: str | None,
-    partition: str,
-    *,
-    named: bool,
-) -> PendingBatch:
-    """Make the batch that an idempotent producer publishes as a whole. `named`: by a producer with `partition_options`,
-    which publishes an event only once (Event Hubs)."""
-    contents = contents_of(batch, key)
-    if len(contents) > MAX_BATCH_EVENTS:
-        raise BatchFullError(
-            f"{len(contents)} events: an idempotent producer publishes at most {MAX_BATCH_EVENTS} together",
-            advice="give them in several lists, or to send_many",
-        )
-    pending = PendingBatch(partition, lambda _: None)  # its publisher hears of a failure
-    pending.stands_alone = True
-    if isinstance(batch, EventBatch):
-        batch.lock()
-        pending.publication = batch
-    else:
-        given = {place: event for place, event in enumerate(batch) if isinstance(event, Event)}
-        if named:
-            claim(list(given.values()))
-        for place, event in given.items():
-            pending.learns(place, event)
-    pending.extend(contents, sum(map(len, contents)), bodies=False)
-    return pending
 
 
 class EventBatch:

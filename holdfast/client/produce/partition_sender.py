@@ -57,7 +57,8 @@ from holdfast.client.errors import (
 from holdfast.client.options import ProducerOptions
 from holdfast.client.produce.accumulator import Accumulator
 from holdfast.client.produce.batch_queue import BatchQueue
-from holdfast.client.produce.delivery import Delivery, PendingBatch, Publication
+from holdfast.client.produce.delivery import Delivery, PendingBatch
+from holdfast.client.produce.event_batch import EventBatch
 from holdfast.client.produce.producer_identity import PartitionPublishingProperties, ProducerIdentity
 from holdfast.client.transport.batch_transfers import EVENT_BYTES
 from holdfast.client.transport.links import Sender
@@ -622,7 +623,7 @@ class PartitionSender:
                 if batch.publication is not None and batch.number is not None:
                     batch.publication.doubted_as = self._identity.numbering(batch.number)
 
-    def check_again(self, publication: Publication) -> bool:
+    def check_again(self, publication: EventBatch) -> bool:
         """Tell whether this was published before, and may be stored. Raises UndeliveredError if nobody would recognise
         it, since this producer has begun anew."""
         identity, doubted_as = self._identity, publication.doubted_as
