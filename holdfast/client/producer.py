@@ -163,7 +163,7 @@ class ProducerClient(Sending):
                 " belong to it open another producer",
             )
 
-    def _sender(self, partition: str, records: Sequence[bytes | str]) -> PartitionSender:
+    def _sender(self, partition: str) -> PartitionSender:
         sender = self._partitions.sender(partition)
         sender.check_usable()
         return sender
@@ -226,7 +226,7 @@ class ProducerClient(Sending):
     ) -> DeliveryResult:
         if not self._numbered:
             return await super()._send_together(batch, key, place)
-        sender = self._sender(place, ())
+        sender = self._sender(place)
         in_doubt = isinstance(batch, EventBatch) and sender.check_again(batch)
         pending = publication_of(batch, key, place, named=self._named)
         pending.in_doubt = in_doubt

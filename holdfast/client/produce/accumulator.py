@@ -134,16 +134,22 @@ class Accumulator:
         self, sender: BatchSender, record: bytes, done: Done | None, given: Event | None, *, body: bool
     ) -> Delivery:
         """A single event: its message, or its body. `given`: is to learn its number."""
-        delivery = sender.queue.add(record, body=body, done=done, given=given)
-        self._count(sender, 1, len(record))
+        queue, size = sender.queue, len(record)
+        if size > queue.largest:
+            queue.check_sizes((record,))
+        delivery = queue.add(record, body=body, done=done, given=given)
+        self._count(sender, 1, size)
         return delivery
 
     def take(
         self, sender: BatchSender, records: Sequence[bytes], given: Sequence[Event | None], *, bodies: bool
     ) -> list[Delivery]:
         """Events that were given together."""
-        parts = sender.queue.extend(records, bodies=bodies, given=given)
-        self._count(sender, len(records), sum(map(len, records)))
+        queue, size = sender.queue, sum(map(len, records))
+        if size > queue.largest:
+            queue.check_sizes(records)
+        parts = queue.extend(records, bodies=bodies, given=given)
+        self._count(sender, len(records), size)
         return parts
 
     def take_alone(self, sender: BatchSender, batch: PendingBatch) -> None:

@@ -9,11 +9,13 @@ Rules never broken:
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 
+from holdfast.client.errors import EventTooLargeError
 from holdfast.client.events import Event
 from holdfast.client.produce.delivery import EVENT_COST, Delivery, Done, PendingBatch
 from holdfast.client.transport.batch_transfers import BATCH_BYTES, OVERHEAD_BYTES
@@ -26,6 +28,8 @@ SLOTS = 8
 
 MOST_BYTES = BATCH_BYTES - OVERHEAD_BYTES
 
+NO_LIMIT = sys.maxsize
+
 
 class BatchQueue:
     def __init__(self, partition: str, most_events: int, unclaimed: Callable[[PendingBatch], None]) -> None:
@@ -33,6 +37,7 @@ class BatchQueue:
         self.partition = partition
         self._most_events, self._unclaimed = min(most_events, MOST_EVENTS), unclaimed
         self._batches: deque[PendingBatch] = deque()
+        self.largest = NO_LIMIT  # bytes of an event that the link takes
         self._open: PendingBatch | None = None  # the last one, if it takes more
         self._released = 0  # so many of the first ones
 
@@ -41,6 +46,11 @@ class BatchQueue:
         return iter(self._batches)
 
     # ---------------------------------------------------------------- in
+
+    def check_sizes(self, records: Sequence[bytes | str]) -> None:
+        """Raise EventTooLargeError for an event beyond the link's limit, since the node would end the link."""
+        if self.largest < NO_LIMIT and (size := max(map(len, records), default=0)) > self.largest:
+            raise EventTooLargeError.of(size, self.largest)
 
     def add(self, record: bytes, *, body: bool, done: Done | None = None, given: Event | None = None) -> Delivery:
         """One event: its message, or its body."""

@@ -43,9 +43,8 @@ class Sending(ABC):
         """Raise if no event is taken in."""
 
     @abstractmethod
-    def _sender(self, partition: str, records: Sequence[bytes | str]) -> BatchSender | None:
-        """Return the sender to which these are given now. None: it has to be opened first. Raises if it takes none of
-        them."""
+    def _sender(self, partition: str) -> BatchSender | None:
+        """Return the sender to which events are given now. None: it has to be opened first. Raises if it takes none."""
 
     async def _open(self, partition: str) -> None:
         """Open the sender of a partition."""
@@ -79,8 +78,10 @@ class Sending(ABC):
         if self._barred or accumulator.failures.stopped:
             self._check_takes()
         record, key, is_body, given = self._encoded(event, key, properties)
-        place = self._place(key, partition)
-        sender = self._sender(place, (record,)) or await self._opened(place, (record,))
+        if self._named:
+            self._check_place(key, partition)
+        place = self._partitions.place_for(key, partition)
+        sender = self._sender(place) or await self._opened(place)
         if given is not None and self._named:
             claim([given])
         delivery = accumulator.take_one(sender, record, done, given, body=is_body)
@@ -102,8 +103,9 @@ class Sending(ABC):
         self._check_takes()
         self._accumulator.check_room()
         record, key, is_body, given = self._encoded(event, key, properties)
-        place = self._place(key, partition)
-        sender = self._sender(place, (record,))
+        self._check_place(key, partition)
+        place = self._partitions.place_for(key, partition)
+        sender = self._sender(place)
         if sender is None:
             raise BufferFullError(f"the link to partition {place} is not open yet")
         if given is not None and self._named:
@@ -145,9 +147,11 @@ class Sending(ABC):
                     await self._wait_for_room()
                     self._check_takes()
                 if pieces.partition is not None:  # before the events of a piece are claimed
-                    await self._opened(pieces.partition, () if parts else pieces.bare)
+                    sender = await self._opened(pieces.partition)
+                    if not parts:
+                        sender.queue.check_sizes(pieces.bare)
                 for place, records, are_bodies, given in pieces.next():
-                    sender = self._sender(place, records) or await self._opened(place, records)
+                    sender = self._sender(place) or await self._opened(place)
                     parts += accumulator.take(sender, records, given, bodies=are_bodies)
                 if accumulator.turn_is_over:
                     await accumulator.give_way()
@@ -190,15 +194,15 @@ class Sending(ABC):
             return await (await self.send_many(batch, key=key, partition=place))
         batch.lock()
         try:
-            sender = await self._opened(place, batch.contents)
+            sender = await self._opened(place)
             return await Delivery.of(self._accumulator.take(sender, batch.contents, (), bodies=False), place)
         finally:
             batch.unlock()
 
     # ---------------------------------------------------------------- the way in
 
-    async def _opened(self, partition: str, records: Sequence[bytes | str]) -> BatchSender:
-        while (sender := self._sender(partition, records)) is None:
+    async def _opened(self, partition: str) -> BatchSender:
+        while (sender := self._sender(partition)) is None:
             await self._open(partition)
             self._check_takes()
         return sender
@@ -220,11 +224,6 @@ class Sending(ABC):
             raise ConfigurationError(f"an event of {len(body)} bytes is more than any message holds")
         is_body = key is None and not properties
         return body if is_body else encode_event(body, key, properties), key, is_body, given
-
-    def _place(self, key: str | None, partition: str | None) -> str:
-        if self._named:
-            self._check_place(key, partition)
-        return self._partitions.place_for(key, partition)
 
     def _check_place(self, key: str | None, partition: str | None) -> None:
         """Raise ConfigurationError for what a producer with `partition_options` cannot do (Event Hubs, IP-2)."""

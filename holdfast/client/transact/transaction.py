@@ -21,7 +21,7 @@ and from ENDING to COMMITTED, ROLLED_BACK, or UNKNOWN. What the table leaves emp
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from enum import Enum, auto
 from types import TracebackType
@@ -141,11 +141,11 @@ class BaseTransaction(Sending):
         if self._state is not TransactionPhase.OPEN:
             raise self._unfit("sent under")
 
-    def _sender(self, partition: str, records: Sequence[bytes | str]) -> TransactionalSender | None:
+    def _sender(self, partition: str) -> TransactionalSender | None:
         session = self._session
         sender = None if session is None or session.ended is not None else session.sender(partition)
         if sender is not None:
-            sender.serve(self, records)
+            sender.serve(self)
             self._touched = True
             self._places.add(partition)
         return sender

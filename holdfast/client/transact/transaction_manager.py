@@ -28,6 +28,7 @@ from holdfast.client.errors import (
     TransactionRolledBackError,
 )
 from holdfast.client.options import ProducerOptions
+from holdfast.client.produce.batch_queue import NO_LIMIT
 from holdfast.client.transact.commit_outcome import check_committed, pair_of, unknown
 from holdfast.client.transact.control_link import (
     ControlLink,
@@ -77,6 +78,7 @@ class TransactorSession:
                     self._address, partition, found, bound_s=bound_s,
                     which=self._network.log(self._address), codec=Codec.named(self._options.compression),
                 )  # fmt: skip
+                found.queue.largest = found.link.max_message_size or NO_LIMIT
                 if found.ended is not None:  # the link ended right after its attach
                     raise found.ended
                 self._senders[partition] = found

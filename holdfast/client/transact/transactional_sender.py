@@ -6,12 +6,10 @@ rolled back as a whole. So there is no order to keep over failures.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
 from typing import Protocol
 
 from holdfast.amqp.links.delivery_states import DeliveryState
-from holdfast.client.errors import EventTooLargeError, HoldfastError
+from holdfast.client.errors import HoldfastError
 from holdfast.client.produce.batch_queue import BatchQueue
 from holdfast.client.produce.delivery import PendingBatch
 from holdfast.client.transport.links import Sender
@@ -49,13 +47,8 @@ class TransactionalSender:
         """Something is not settled."""
         return not all(batch.is_settled for batch in [*self._unanswered.values(), *self.queue])
 
-    def serve(self, book: Book, records: Sequence[bytes | str]) -> None:
-        """Begin with a transaction, unless that was done. Raises EventTooLargeError for an event beyond the link's
-        limit, since the node would end the link."""
-        limit = (self.link.max_message_size if self.link is not None else 0) or sys.maxsize
-        size = max(map(len, records), default=0)
-        if size > limit:
-            raise EventTooLargeError.of(size, limit)
+    def serve(self, book: Book) -> None:
+        """Begin with a transaction, unless that was done."""
         assert book is self._book or not list(self.queue), "an earlier transaction has left something behind"
         self._book = book
 

@@ -325,7 +325,7 @@ def attached(link: Taking, window: int = 10) -> TransactionalSender:
 
 
 def give(sender: TransactionalSender, book: Noting, records: list[bytes]) -> None:
-    sender.serve(book, records)
+    sender.serve(book)
     sender.queue.extend(records, bodies=True)
 
 
