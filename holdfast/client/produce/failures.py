@@ -7,8 +7,6 @@ Rules never broken:
    raised by `flush`, or `close`;
  - until then nothing more is taken in, and what was taken in and has not gone out fails as well, unless the program
    chose to go on (`after_failure`).
-Rejected: to stop for failures that somebody has heard of, too. A program whose tasks each await their own event would
-be stopped by an event that one of them has dealt with.
 """
 
 from __future__ import annotations
@@ -18,9 +16,7 @@ from collections import OrderedDict
 from holdfast.client.errors import HoldfastError
 from holdfast.client.produce.delivery import PendingBatch
 
-# So many are kept of a program that goes on; more are only counted. Of one that stops there are no more than were
-# outstanding.
-MAX_KEPT = 100
+MAX_KEPT = 100  # of a program that goes on; more are only counted
 
 STOPPED = "this producer takes no more events until flush() has raised that: they would be stored behind a missing one"
 

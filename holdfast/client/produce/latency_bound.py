@@ -4,42 +4,30 @@ Problem: what waits in a buffer costs latency and wins nothing, once there is en
 much that is depends on the rate, which differs by a hundred times between machines and between sizes of events.
 So the bound is measured against its purpose: while it binds, the median latency moves it.
 Rules never broken:
- - it moves only by what was measured while somebody waited for room: who sends little proves nothing;
+ - it moves only by what was measured while somebody waited for room: a program that sends little proves nothing;
  - what was taken in before the bound moved last says nothing of it, and is not counted;
- - it never falls under what keeps the nodes busy at a good price: a floor in bytes, one for each partition, some events
-   however large they are, and twice what is under way in the shortest round trip. Where that takes longer than the
-   target, the target is not reached.
+ - it never falls under what keeps the nodes busy at a good price, also where that takes longer than the target.
 Rejected: the rate of confirmations times the target (Little's law). That bounds the average of a buffer that is always
 full; it hardly ever is, and where some confirmations take much longer than most, the median is far from the average.
-Rejected: following single measurements less and less. It needed nine constants more, and was not nearer to the target.
 """
 
 from __future__ import annotations
 
 from statistics import median
 
+# The bound is no less than any of these. Below the first, batches become so small that nodes work more for each event
+# than they win by an earlier answer.
 FLOOR_BYTES = 512 * 1024
-"""Below it batches become so small that nodes work more for each event than they win by an earlier answer."""
+FLOOR_OF_PARTITION_BYTES = 96 * 1024  # 300 events of 100 bytes, of which half travel in one batch
+FLOOR_EVENTS = 4  # however large they are, or the link would be idle between two
+ROUND_TRIPS = 2  # what is confirmed in so many of the shortest ones
 
-FLOOR_OF_PARTITION_BYTES = 96 * 1024
-"""For each partition that is published to: 300 events of 100 bytes, of which half travel in one batch."""
-
-FLOOR_EVENTS = 4
-"""Events that may be outstanding however large they are, or the link would be idle between two."""
-
-ROUND_TRIPS = 2
-"""The bound is no less than what is confirmed in so many of the shortest round trips."""
-
-PERIOD_S = 0.05
+PERIOD_S = 0.05  # a measurement takes so long, and has so many transfers that their median says something
 LEAST_TRANSFERS = 8
-"""A measurement takes that long, and has so many transfers that their median says something."""
-
+# Share of the target for the median. The rest is for what is not measured: the wait of a caller that is about to send,
+# since a hundred that waited together would shrink the bound to its floor.
 AIM = 0.9
-"""Share of the target for the median. The rest is for what is not measured: the wait of a caller that is about to send,
-since a hundred that waited together would shrink the bound to its floor."""
-
-MOST_STEP = 1.4
-"""One measurement moves the bound by no more than this factor, up or down."""
+MOST_STEP = 1.4  # one measurement moves the bound by no more than this factor, up or down
 
 
 class LatencyBound:

@@ -8,7 +8,7 @@ Rule never broken: a piece is encoded, and its events are checked, before anythi
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -67,9 +67,10 @@ class Pieces:
         self._key, self._numbered, self._named, self._place_for = key, numbered, named, place_for
         self._at = 0
         kinds = set(map(type, events))
-        self._bare = kinds <= {bytes, str}
         self._texts = str in kinds
-        own_keys = not self._bare and key is None and partition is None and any(map(_key_of, events))
+        self.bare: Sequence[bytes | str] = self._events if kinds <= {bytes, str} else ()
+        """The events, if all of them are bodies; else none."""
+        own_keys = not self.bare and key is None and partition is None and any(map(_key_of, events))
         self.partition = None if own_keys else place_for(key, partition)
         """Where all of them go. None: the call names no place, and each event goes where its own key says."""
 
@@ -77,27 +78,17 @@ class Pieces:
     def left(self) -> int:
         return len(self._events) - self._at
 
-    @property
-    def bare(self) -> Sequence[bytes | str]:
-        """The events, if all of them are bodies; else none."""
-        return self._events if self._bare else ()
-
-    def __iter__(self) -> Iterator[Sequence[Piece]]:
-        while self.left:
-            yield self.next()
-
     def next(self) -> Sequence[Piece]:
         """The next piece, by where it goes."""
         events = self._events
         if self.left > PIECE_EVENTS or self._at:
             events = events[self._at : self._at + PIECE_EVENTS]
-        return self._bodies(events) if self._bare else self._any(events)
+        return self._bodies(events) if self.bare else self._any(events)
 
     def _bodies(self, events: Sequence[Any]) -> Sequence[Piece]:
         """Cut bodies. No step is made for each of them, if they are bytes."""
         bodies = [one.encode() if isinstance(one, str) else one for one in events] if self._texts else events
-        bodies = bodies[: _fitting(list(map(len, bodies)))]
-        records = bodies
+        records = bodies = bodies[: _fitting(list(map(len, bodies)))]
         if self._key is not None:
             front = key_section(self._key)
             records = [front + message for message in with_heads(bodies)]
@@ -127,6 +118,4 @@ def _key_of(event: Event | bytes | str) -> object:
 
 def _fitting(sizes: list[int]) -> int:
     """Count those of these that go into a piece."""
-    if sum(sizes) <= PIECE_BYTES:
-        return len(sizes)
-    return max(1, bisect_right(list(accumulate(sizes)), PIECE_BYTES))
+    return len(sizes) if sum(sizes) <= PIECE_BYTES else max(1, bisect_right(list(accumulate(sizes)), PIECE_BYTES))

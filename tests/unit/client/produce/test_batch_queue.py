@@ -55,8 +55,9 @@ def messages_in(batches: Sequence[PendingBatch]) -> list[list[bytes]]:
 def taken(events: Sequence[Event | bytes | str], key: str | None = None) -> list[PendingBatch]:
     """One call of `send_many`."""
     one = queue()
-    for piece in Pieces(events, key, "3", lambda key, partition: "3"):
-        for part in piece:
+    pieces = Pieces(events, key, "3", lambda key, partition: "3")
+    while pieces.left:
+        for part in pieces.next():
             one.extend(part.records, bodies=part.bodies, given=part.given)
     return batches_of(one)
 
@@ -73,7 +74,9 @@ def test_bodies_are_encoded_together_as_each_for_itself(sizes: list[int], key: s
 def test_pieces_of_a_call_are_bounded_and_are_the_whole() -> None:
     sent = [*bodies_of(2 * PIECE_EVENTS + 1), bytes(PIECE_BYTES // 2), bytes(PIECE_BYTES), b"next"]
     pieces = Pieces(sent, None, "3", lambda key, partition: "3")
-    sizes = [len(piece.records) for those in pieces for piece in those]
+    sizes = []
+    while pieces.left:
+        sizes += [len(piece.records) for piece in pieces.next()]
     assert sizes == [PIECE_EVENTS, PIECE_EVENTS, 2, 1, 1]
     assert [message for batch in messages_in(taken(sent)) for message in batch] == [encode_event(one) for one in sent]
 
