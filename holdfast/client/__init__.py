@@ -49,14 +49,15 @@ from holdfast.client.errors import (
     WriterChangedError,
 )
 from holdfast.client.events import Event, ReceivedEvent, encode_event
-from holdfast.client.options import ConsumerOptions, ProducerOptions
+from holdfast.client.options import (
+    ConsumerOptions,
+    PartitionPublishingOptions,
+    PartitionPublishingProperties,
+    ProducerOptions,
+)
 from holdfast.client.produce.delivery import Delivery, DeliveryResult
 from holdfast.client.produce.event_batch import EventBatch
 from holdfast.client.produce.partition_sender import ProducerStats
-from holdfast.client.produce.producer_identity import (
-    PartitionPublishingOptions,
-    PartitionPublishingProperties,
-)
 from holdfast.client.producer import ProducerClient
 from holdfast.client.range_client import PartitionExtent, RangeClient
 from holdfast.client.start_position import Start

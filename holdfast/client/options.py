@@ -9,8 +9,8 @@ from typing import Literal, Protocol, TypeVar, get_args
 
 from holdfast.client.errors import ConfigurationError, DamagedEventError
 from holdfast.client.produce.event_batch import MAX_BATCH_BYTES
-from holdfast.client.produce.producer_identity import PartitionPublishingOptions
 from holdfast.client.transport.network import NetworkOptions
+from holdfast.records.record_batch import SEQUENCES
 
 
 class Options(Protocol):
@@ -73,6 +73,46 @@ def options_of(kind: type[Chosen], given: object) -> Chosen:
     found = kind() if given is None else given
     found.check()
     return found
+
+
+MAX_SEQUENCE = SEQUENCES - 1
+MAX_GROUP_ID = (1 << 63) - 1
+MAX_OWNER_LEVEL = (1 << 15) - 1
+
+
+@dataclass(frozen=True)
+class PartitionPublishingOptions:
+    """Overrides of a partition's state when an idempotent producer opens it. None: as the partition says."""
+
+    producer_group_id: int | None = None
+    owner_level: int | None = None
+    starting_sequence_number: int | None = None  # of the last event published: the next one is numbered after it
+
+    def check(self, partition: str) -> None:
+        for name, highest in (
+            ("producer_group_id", MAX_GROUP_ID),
+            ("owner_level", MAX_OWNER_LEVEL),
+            ("starting_sequence_number", MAX_SEQUENCE),
+        ):
+            value = getattr(self, name)
+            if value is None:
+                continue
+            if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= highest:
+                raise ConfigurationError(f"partition {partition}: {name} is from 0 to {highest}, not {value!r}")
+
+
+@dataclass(frozen=True)
+class PartitionPublishingProperties:
+    """The state of publishing to a partition, as it was when it was asked for. Save it to be able to go on after a
+    crash: `to_options()` of it continues the numbers."""
+
+    is_idempotent_publishing_enabled: bool
+    producer_group_id: int | None = None
+    owner_level: int | None = None
+    last_published_sequence_number: int | None = None
+
+    def to_options(self) -> PartitionPublishingOptions:
+        return PartitionPublishingOptions(self.producer_group_id, self.owner_level, self.last_published_sequence_number)
 
 
 @dataclass(frozen=True)

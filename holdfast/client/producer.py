@@ -27,15 +27,17 @@ from holdfast.client.errors import (
     InvalidOperationError,
 )
 from holdfast.client.events import Event
-from holdfast.client.options import ProducerOptions, check_log, options_of
+from holdfast.client.options import (
+    PartitionPublishingOptions,
+    PartitionPublishingProperties,
+    ProducerOptions,
+    check_log,
+    options_of,
+)
 from holdfast.client.produce.delivery import Delivery, DeliveryResult, publication_of
 from holdfast.client.produce.event_batch import EventBatch
 from holdfast.client.produce.partition_routing import Partitions
 from holdfast.client.produce.partition_sender import PartitionSender, ProducerStats
-from holdfast.client.produce.producer_identity import (
-    PartitionPublishingOptions,
-    PartitionPublishingProperties,
-)
 from holdfast.client.produce.send_api import Sending
 from holdfast.client.transact.control_link import LastTransaction
 from holdfast.client.transact.group_member import (

@@ -15,14 +15,15 @@ from holdfast.cli.shared.errors import EXIT_USAGE, CliError
 from holdfast.cli.shared.input_lines import KeyColumn, lines, open_input
 from holdfast.cli.shared.output import ProgressBar, counted, rate_text
 from holdfast.client.errors import HoldfastError, TransactionRolledBackError
-from holdfast.client.options import Compression, ProducerOptions
-from holdfast.client.produce.delivery import Delivery
-from holdfast.client.produce.producer_identity import (
+from holdfast.client.options import (
     MAX_GROUP_ID,
     MAX_OWNER_LEVEL,
     MAX_SEQUENCE,
+    Compression,
     PartitionPublishingOptions,
+    ProducerOptions,
 )
+from holdfast.client.produce.delivery import Delivery
 from holdfast.client.producer import ProducerClient
 
 TRANSACTION_EVENTS = 1000

@@ -6,15 +6,14 @@ Rule never broken: events of one key, and events for one partition, go over one 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 
 from holdfast.amqp.key_partitioner import partition_index
 from holdfast.client.errors import ConfigurationError, NotFoundError
 from holdfast.client.events import check_key
-from holdfast.client.options import ProducerOptions
+from holdfast.client.options import PartitionPublishingOptions, ProducerOptions
 from holdfast.client.produce.accumulator import Accumulator
 from holdfast.client.produce.partition_sender import PartitionSender, ProducerStats
-from holdfast.client.produce.producer_identity import PartitionPublishingOptions, ProducerIdentity
+from holdfast.client.produce.producer_identity import ProducerIdentity
 from holdfast.client.transport.log_info import read_info
 from holdfast.client.transport.network import Network
 
@@ -36,9 +35,8 @@ class Partitions:
         await asyncio.gather(*(sender.close() for sender in self._senders.values()))
         await self._network.close()
 
-    def _stuck(self, since_s: float) -> Iterator[tuple[int, int]]:
-        """Events and bytes that are held by each sender without progress since then."""
-        return (sender.outstanding() for sender in self._senders.values() if sender.waits_since(since_s))
+    def _stuck(self, since_s: float) -> list[tuple[int, int]]:
+        return [sender.stuck(since_s) for sender in self._senders.values()]
 
     # ---------------------------------------------------------------- which
 

@@ -54,30 +54,24 @@ from holdfast.client.errors import (
     TimeoutExpiredError,
     UndeliveredError,
 )
-from holdfast.client.options import ProducerOptions
+from holdfast.client.options import PartitionPublishingProperties, ProducerOptions
 from holdfast.client.produce.accumulator import Accumulator
 from holdfast.client.produce.batch_queue import BatchQueue
 from holdfast.client.produce.delivery import Delivery, PendingBatch
 from holdfast.client.produce.event_batch import EventBatch
-from holdfast.client.produce.producer_identity import PartitionPublishingProperties, ProducerIdentity
+from holdfast.client.produce.producer_identity import ProducerIdentity
 from holdfast.client.transport.batch_transfers import EVENT_BYTES
 from holdfast.client.transport.links import Sender
 from holdfast.client.transport.network import Backoff, Network
 from holdfast.records.codec import Codec
 from holdfast.records.in_flight_window import InFlightWindow
 
+# After an answer that asks for a repeat, those still under way are awaited for so long; then the link is given up.
+# Longer than a node holds events while a partition has no leader (10 s), or each such pause would make copies.
 QUIESCE_BOUND_S = 15.0
-"""After an answer that asks for a repeat, those still under way are awaited for so long; then the link is given up.
-Longer than a node holds events while a partition has no leader (10 s), or each such pause would make copies."""
-
-STALL_SHARE = 0.5
-"""A link that neither confirms nor lets send for this share of the delivery timeout is given up for another one."""
-
-CANCEL_BOUND_S = 2.0
-"""Who cancels a publication waits so long for its outcome: longer than a change of leaders takes."""
-
-FATAL = (ProducerStateError, ProducerStolenError, LogDeletedError)
-"""To an idempotent producer in a partition."""
+STALL_SHARE = 0.5  # of the delivery timeout: a link that confirms nothing for so long is given up for another one
+CANCEL_BOUND_S = 2.0  # a publication that is cancelled is awaited for so long: more than a change of leaders takes
+FATAL = (ProducerStateError, ProducerStolenError, LogDeletedError)  # to an idempotent producer in a partition
 
 ADVICE_TO_PUBLISH_AGAIN = "send the same batch again, by this producer: what had arrived is not stored twice"
 
@@ -193,7 +187,7 @@ class PartitionSender:
             self._link = None
         self.queue.release()
         self._fail_all(ClosedError("the producer was closed"))
-        self._fails_for_good(ClosedError("the producer was closed"))
+        self._failed_by = self._failed_by or ClosedError("the producer was closed")
 
     # ---------------------------------------------------------------- for the bound on latency
 
@@ -201,13 +195,9 @@ class PartitionSender:
     def _outstanding(self) -> bool:
         return bool(self._window or self.queue.first or self._asked)
 
-    def waits_since(self, since_s: float) -> bool:
-        """Something is outstanding, and there was no progress since then."""
-        return self._outstanding and self._progress_at_s <= since_s
-
-    def outstanding(self) -> tuple[int, int]:
-        """Events and bytes."""
-        batches = [*self._window, *self.queue]
+    def stuck(self, since_s: float) -> tuple[int, int]:
+        """Events and bytes that are outstanding, if there was no progress since then."""
+        batches = [*self._window, *self.queue] if self._outstanding and self._progress_at_s <= since_s else []
         return sum(batch.events for batch in batches), sum(batch.size for batch in batches)
 
     # ---------------------------------------------------------------- sending
@@ -233,12 +223,10 @@ class PartitionSender:
                 wrong = self._unfit(batch, link)
                 if wrong is None:
                     self._send(batch, link)
-                elif isinstance(wrong, EventTooLargeError):
-                    if self._window and batch.number is not None:  # the numbers before its own are decided first
-                        return
+                elif isinstance(wrong, EventTooLargeError) and (batch.number is None or not self._window):
                     self._refuse(batch, wrong)
                 else:
-                    if not self._window:  # else it goes when those are decided
+                    if not self._window:  # else the numbers before its own are decided first
                         self._renew(wrong)
                     return
         except Exception as error:  # noqa: BLE001  whoever called has nothing to do with these events
@@ -262,21 +250,16 @@ class PartitionSender:
             size = batch.size + (batch.events - 1) * EVENT_BYTES
             if 0 < limit < size:
                 return EventTooLargeError.of(size, limit)
-        if self._would_reuse_numbers(batch):
-            return ProducerStateError("events in doubt have the next numbers")
+        identity = self._identity
+        if identity is not None and identity.renews and identity.has_doubt and batch.number is None:
+            # A node that has forgotten the bytes of what it stored would take this for that, and answer `accepted`.
+            doubted_as = None if batch.publication is None else batch.publication.doubted_as
+            if doubted_as is None or doubted_as != identity.numbering(identity.next):
+                return ProducerStateError("events in doubt have the next numbers")
         return None
 
-    def _would_reuse_numbers(self, batch: PendingBatch) -> bool:
-        """Its numbers were those of something else that is in doubt. A node that has forgotten the bytes of what it
-        stored would take one for the other, and answer `accepted`."""
-        identity = self._identity
-        if identity is None or not (identity.renews and identity.has_doubt) or batch.number is not None:
-            return False
-        doubted_as = None if batch.publication is None else batch.publication.doubted_as
-        return doubted_as is None or not identity.is_next(doubted_as)
-
     def _send(self, batch: PendingBatch, link: Sender) -> None:
-        identity, queue = self._identity, self.queue
+        identity = self._identity
         with_digests = identity is not None and (batch.stands_alone or not identity.renews)
         sealed = batch.seal(self._codec, with_digests=with_digests)
         if identity is not None:
@@ -284,7 +267,7 @@ class PartitionSender:
                 batch.number = identity.take(batch.events)
             sealed = sealed.numbered(identity.numbering(batch.number))
         self._window.sent(link.send_batch(sealed), batch)
-        queue.leaves()
+        self.queue.leaves()
         batch.sent_s = self._loop.time()
         self._sent_events += batch.events
 
@@ -348,7 +331,7 @@ class PartitionSender:
     def on_closed(self, error: HoldfastError) -> None:
         self._link, self._closed_by = None, error
         if self._is_final(error):
-            self._fails_for_good(error)
+            self._failed_by = self._failed_by or error
         self._to_decide()
 
     def _is_final(self, error: HoldfastError) -> bool:
@@ -401,12 +384,12 @@ class PartitionSender:
 
     async def _attached(self) -> bool:
         """Attach. False: that was refused, and all were told."""
-        deadline_s = self._deadline_s
+        deadline_s, identity = self._deadline_s, self._identity
         try:
             link = await self._attach()
         except HoldfastError as error:
-            if self._can_renew(error):
-                self._renew(error)
+            if identity is not None and identity.renews and identity.known and isinstance(error, ProducerStateError):
+                self._renew(error)  # unless that was done, and no node has granted it since
             elif not (error.retriable and deadline_s <= self._loop.time() < self._deadline_s):
                 self._fail_all(error)  # else what waits now came later, and has time of its own
             return False
@@ -430,14 +413,9 @@ class PartitionSender:
         identity, hint, self._closed_by = self._identity, self._closed_by, None
         try:
             link = await self._network.attach_sender(
-                self._log,
-                self.partition,
-                self,
-                deadline_s=self._deadline_s,
-                hint=hint,
+                self._log, self.partition, self, deadline_s=self._deadline_s, hint=hint, codec=self._codec,
                 identity=None if identity is None else identity.link_properties(),
-                codec=self._codec,
-            )
+            )  # fmt: skip
         except LinkRefusedError as error:
             raise self._of_refused_attach(error) from error
         if identity is not None:
@@ -522,7 +500,7 @@ class PartitionSender:
         if kind is not None:
             failure = kind(message, condition=error.condition)
             if self._is_final(failure):
-                self._fails_for_good(failure)
+                self._failed_by = failure
                 return
             if not identity.is_renewed:
                 self._renew(failure)
@@ -543,11 +521,6 @@ class PartitionSender:
         told = UndeliveredError(f"{text}: {refusal}", count=batch.events, advice=advice)
         told.__cause__ = refusal
         self._stats.failed += self._finish([batch], told)
-
-    def _can_renew(self, error: HoldfastError) -> bool:
-        """Tell whether it helps to begin anew. It does not where that was done, and no node has granted it since."""
-        identity = self._identity
-        return identity is not None and identity.renews and identity.known and isinstance(error, ProducerStateError)
 
     def _renew(self, why: HoldfastError) -> None:
         """Begin with new numbers, which shuts out whatever is still on its way with old ones."""
@@ -600,9 +573,6 @@ class PartitionSender:
         found = self.queue.withdraw(lambda one: one is batch and one.number is None)
         return self._finish(found, ClosedError("it was cancelled, and nothing of it was stored")) > 0
 
-    def _fails_for_good(self, error: HoldfastError) -> None:
-        self._failed_by = self._failed_by or error
-
     def _fail_all(self, error: HoldfastError) -> None:
         """Tell the owner of every event that is here; they are not tried any more."""
         self._take_back()
@@ -610,7 +580,7 @@ class PartitionSender:
         if self._identity is not None:
             self._take_numbers_off(self._identity)
             if isinstance(error, FATAL):
-                self._fails_for_good(error)
+                self._failed_by = self._failed_by or error
         self._answer_asked(error)
         self._fail(batches, error)
         self._progress_at_s = self._loop.time()
@@ -636,27 +606,22 @@ class PartitionSender:
 
     def _fail(self, batches: list[PendingBatch], error: HoldfastError) -> None:
         self._note_doubt(batches)
+        told, events = error, 0
         buffered = [batch for batch in batches if not batch.stands_alone]
-        events = sum(batch.events for batch in buffered)
-        told = error
         if not isinstance(error, LogDeletedError if self._identity is None else FATAL):  # those say it themselves
-            told = UndeliveredError.of(
-                f"{events} events for partition {self.partition} were not confirmed", events, error
-            )
-        self._finish(buffered, told)
-        for batch in batches:
-            if batch.stands_alone:
-                events += batch.events
-                told = error
-                if error.retriable:
-                    text = f"{batch.events} events for {self.what} were not confirmed"
-                    again = batch.publication is not None or not self._renews
-                    advice = ADVICE_TO_PUBLISH_AGAIN if again else ADVICE_ON_DOUBT
-                    told = UndeliveredError.of(text, batch.events, error, advice=advice)
-                self._finish([batch], told)
+            told = self._not_confirmed(buffered, error, None)
+        events += self._finish(buffered, told)
+        for batch in [batch for batch in batches if batch.stands_alone]:
+            again = batch.publication is not None or not self._renews
+            advice = ADVICE_TO_PUBLISH_AGAIN if again else ADVICE_ON_DOUBT
+            events += self._finish([batch], self._not_confirmed([batch], error, advice) if error.retriable else error)
         self._stats.failed += events
         if events and not isinstance(error, ClosedError):
             self._network.log_lines.given_up(events, self.what, error)
+
+    def _not_confirmed(self, batches: list[PendingBatch], error: HoldfastError, advice: str | None) -> UndeliveredError:
+        events = sum(batch.events for batch in batches)
+        return UndeliveredError.of(f"{events} events for {self.what} were not confirmed", events, error, advice=advice)
 
     def _finish(self, batches: Iterable[PendingBatch], error: HoldfastError) -> int:
         """Tell the owners of batches that they failed. Returns the number of events."""

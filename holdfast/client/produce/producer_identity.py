@@ -1,63 +1,29 @@
 """Identity of an idempotent producer in a partition, and the numbers of its events.
 
-The problem: an event that was sent again must be recognisable, also by a leader that never saw it, also when it comes
-from a program that was started anew. The rule never broken: the numbers of one producer group and owner level in a
-partition run without a gap, from 0 to 2^31 - 1 and then again from 0, and a number never means two events.
+Rule never broken: the numbers of one producer group and owner level in a partition run without a gap, from 0 to
+2^31 - 1 and then again from 0, and a number never means two events.
 
 The words are those of the Event Hubs proposal. On the wire: `producer-id` (group), `producer-epoch` (owner level),
-`producer-sequence-number`. "Starting number" is the number of the last event published, its successor is the first one
-sent: so saved properties are the options to go on with.
+`producer-sequence-number`. The starting number is that of the last event published: so saved properties are the options
+to go on with.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from holdfast import protocol
 from holdfast.amqp.encoding.codec import int32, short
-from holdfast.client.errors import ConfigurationError, UnsupportedError
+from holdfast.client.errors import UnsupportedError
+from holdfast.client.options import (
+    MAX_GROUP_ID,
+    MAX_OWNER_LEVEL,
+    MAX_SEQUENCE,
+    PartitionPublishingOptions,
+    PartitionPublishingProperties,
+)
 from holdfast.records.record_batch import SEQUENCES, Numbering
-
-MAX_SEQUENCE = SEQUENCES - 1
-MAX_GROUP_ID = (1 << 63) - 1
-MAX_OWNER_LEVEL = (1 << 15) - 1
-
-
-@dataclass(frozen=True)
-class PartitionPublishingOptions:
-    """Overrides of a partition's state when an idempotent producer opens it. None: as the partition says."""
-
-    producer_group_id: int | None = None
-    owner_level: int | None = None
-    starting_sequence_number: int | None = None  # of the last event published: the next one is numbered after it
-
-    def check(self, partition: str) -> None:
-        for name, highest in (
-            ("producer_group_id", MAX_GROUP_ID),
-            ("owner_level", MAX_OWNER_LEVEL),
-            ("starting_sequence_number", MAX_SEQUENCE),
-        ):
-            value = getattr(self, name)
-            if value is None:
-                continue
-            if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= highest:
-                raise ConfigurationError(f"partition {partition}: {name} is from 0 to {highest}, not {value!r}")
-
-
-@dataclass(frozen=True)
-class PartitionPublishingProperties:
-    """The state of publishing to a partition, as it was when it was asked for. Save it to be able to go on after a
-    crash: `to_options()` of it continues the numbers."""
-
-    is_idempotent_publishing_enabled: bool
-    producer_group_id: int | None = None
-    owner_level: int | None = None
-    last_published_sequence_number: int | None = None
-
-    def to_options(self) -> PartitionPublishingOptions:
-        return PartitionPublishingOptions(self.producer_group_id, self.owner_level, self.last_published_sequence_number)
 
 
 def following(number: int, steps: int = 1) -> int:
@@ -89,10 +55,6 @@ class ProducerIdentity:
             protocol.PRODUCER_SEQUENCE: None if last is None else int32(last),
             **({protocol.PRODUCER_RENEWS: True} if self.renews else {}),
         }
-
-    def is_next(self, numbers: Numbering) -> bool:
-        """Tell whether what is sent next gets these numbers."""
-        return self.gives(numbers) and numbers.base_sequence == self.next
 
     def gives(self, numbers: Numbering) -> bool:
         """Tell whether these are of the group and level under which numbers are given now."""

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from holdfast.client import ConfigurationError, Delivery, Event, ProducerClient, ProducerOptions, RejectedError
+from holdfast.client.options import MAX_SEQUENCE
 from holdfast.client.produce import batch_queue, send_api
 from holdfast.client.produce.batch_queue import BatchQueue
 from holdfast.client.produce.delivery import EVENT_COST, PendingBatch
-from holdfast.client.produce.producer_identity import MAX_SEQUENCE
 from tests.unit.client.support.tiny_node import TinyNode
 from tests.unit.listener.support.peer import eventually
 

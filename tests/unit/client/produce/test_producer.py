@@ -205,7 +205,7 @@ async def test_events_nobody_answers_for_are_given_up_in_time(node: TinyNode) ->
     await producer.start()
     async with asyncio.timeout(20), impatient(producer, "1"):
         await producer.send(b"event", partition="1")
-        with pytest.raises(UndeliveredError, match="1 events for partition 1"):
+        with pytest.raises(UndeliveredError, match="1 events for trades, partition 1"):
             await producer.close()
     assert producer.stats.failed == 1
 

@@ -19,7 +19,7 @@ from holdfast.client import (
     RejectedError,
     UndeliveredError,
 )
-from holdfast.client.produce.producer_identity import MAX_OWNER_LEVEL
+from holdfast.client.options import MAX_OWNER_LEVEL
 from tests.unit.client.support import tiny_node
 from tests.unit.client.support.idempotent import batch_of, drop_connection_once, idempotent, link_gone
 from tests.unit.client.support.patience import impatient

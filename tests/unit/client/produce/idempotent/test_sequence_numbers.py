@@ -10,7 +10,7 @@ import pytest
 from holdfast.amqp import decode_message
 from holdfast.amqp.links.delivery_states import ACCEPTED
 from holdfast.client import Event, InvalidOperationError, ProducerClient
-from holdfast.client.produce.producer_identity import MAX_SEQUENCE
+from holdfast.client.options import MAX_SEQUENCE
 from tests.unit.client.support.idempotent import (
     batch_of,
     drop_connection_once,
