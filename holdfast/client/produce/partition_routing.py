@@ -64,7 +64,7 @@ class Partitions:
                 self.check(partition)
             return partition
         if not self.names:
-            raise ConfigurationError("the producer was not started", advice="use `async with`, or await start()")
+            self.check("")
         if key is not None:
             check_key(key)
             return self.names[partition_index(key, len(self.names))]

@@ -135,7 +135,7 @@ class Sending(ABC):
         accumulator = self._accumulator
         self._check_takes()
         check_many(events)
-        self._check_places(events, key, partition)
+        self._check_place(key, partition, events)
         place_for = self._partitions.place_for
         pieces = Pieces(events, key, partition, place_for, numbered=self._numbered, named=self._named)
         if key is None and partition is None and pieces.partition is not None:
@@ -177,9 +177,11 @@ class Sending(ABC):
         many). Under a transaction all of it counts, or nothing, as of all that is sent there."""
         self._check_takes()
         partition, key = place_of(batch, partition, key, named=self._named)
-        if not isinstance(batch, EventBatch):
+        if isinstance(batch, EventBatch):
+            self._check_place(key, partition)
+        else:
             batch = list(batch)
-        self._check_places(() if isinstance(batch, EventBatch) else batch, key, partition)
+            self._check_place(key, partition, batch)
         await self._wait_for_room()
         self._check_takes()
         place = self._partitions.place_for(key, partition)
@@ -225,11 +227,11 @@ class Sending(ABC):
         is_body = key is None and not properties
         return body if is_body else encode_event(body, key, properties), key, is_body, given
 
-    def _check_place(self, key: str | None, partition: str | None) -> None:
+    def _check_place(self, key: str | None, partition: str | None, events: Iterable[object] = ()) -> None:
         """Raise ConfigurationError for what a producer with `partition_options` cannot do (Event Hubs, IP-2)."""
         if not self._named:
             return
-        if key is not None:
+        if key is not None or any(isinstance(event, Event) and event.key is not None for event in events):
             raise ConfigurationError(
                 "a producer with partition_options publishes to partitions, not by key",
                 advice="name the partition, or leave partition_options out",
@@ -239,11 +241,3 @@ class Sending(ABC):
                 "a producer with partition_options must be told the partition",
                 advice="give partition=..., see `partitions`",
             )
-
-    def _check_places(self, events: Iterable[Event | bytes | str], key: str | None, partition: str | None) -> None:
-        """Do the same for the keys of single events."""
-        self._check_place(key, partition)
-        if self._named:
-            for event in events:
-                if isinstance(event, Event):
-                    self._check_place(event.key, partition)
