@@ -20,14 +20,9 @@ from holdfast.client.events import Event
 from holdfast.client.produce.delivery import EVENT_COST, Delivery, Done, PendingBatch
 from holdfast.client.transport.batch_transfers import BATCH_BYTES, OVERHEAD_BYTES
 
-MOST_EVENTS = 2048
-"""In a batch: eight of them are what a link has unanswered."""
-
-SLOTS = 8
-"""Unanswered batches beside which a batch goes on being filled. One that is full gains nothing by that, and leaves."""
-
+MOST_EVENTS = 2048  # in a batch: eight of them are what a link has unanswered
 MOST_BYTES = BATCH_BYTES - OVERHEAD_BYTES
-
+SLOTS = 8  # unanswered batches beside which one goes on being filled; a full one gains nothing by that, and leaves
 NO_LIMIT = sys.maxsize
 
 

@@ -5,12 +5,11 @@ cost more than to send it: the garbage collector walks through them. So the outc
 `Delivery` only says which events of which batches it means.
 Rules never broken:
  - a batch is settled exactly once, as confirmed or with the error: all of its events with it;
- - who awaits one goes on in the turn of the event loop in which it is settled, before anybody who waits for room: each
-   has a future of its own, so that whoever is cancelled takes nothing from the others;
- - a failure that no callback hears of, and nobody has asked for, is told to the producer, so that `flush` raises it;
-   also when who asked stopped waiting;
+ - whoever awaits one goes on in the turn of the event loop in which it is settled, before anybody who waits for room.
+   Each has a future of its own: one for all, shielded, takes a turn more;
+ - a failure of which nobody hears is told to the producer, so that `flush` raises it. A callback hears of its event,
+   and so does a caller that waits for it, unless it stops waiting;
  - callbacks are called in the order of sending; one that raises is the program's fault, and stops nothing.
-Rejected: one future for all who wait, shielded. It takes a turn more, and meanwhile the program sends on.
 """
 
 from __future__ import annotations
@@ -258,9 +257,8 @@ class Delivery:
         return self._found()
 
     def _found(self) -> Iterator[tuple[PendingBatch, int, int]]:
-        batch, place, count = self._batch, self._place, self._count
-        at = 0
-        while True:
+        for part in (self, *self._more):
+            batch, place, count = part._batch, part._place, part._count
             while batch.rest is not None and place + count > batch.events:
                 here = batch.events - place
                 if here > 0:
@@ -268,10 +266,6 @@ class Delivery:
                     count -= here
                 place, batch = max(0, -here), batch.rest
             yield batch, place, count
-            if at == len(self._more):
-                return
-            part = self._more[at]
-            batch, place, count, at = part._batch, part._place, part._count, at + 1
 
     @property
     def count(self) -> int:

@@ -111,7 +111,6 @@ class PartitionSender:
         self.queue = BatchQueue(partition, options.window, accumulator.failures.add)
         self._network, self._log, self._stats, self._accumulator = network, log, stats, accumulator
         self._identity = identity
-        self._renews = identity is not None and identity.renews
         self._is_named = identity is not None and not identity.renews
         self._most_events, self._codec = options.window, Codec.named(options.compression)
         self._delivery_timeout_s = options.delivery_timeout_s
@@ -292,20 +291,17 @@ class PartitionSender:
                 self._sent_events -= batch.events
                 self._accumulator.answered(batch.since_s, batch.sent_s, now_s)
         if accepted:
-            self._accepted(accepted, now_s)
+            events, size = sum(batch.events for batch in accepted), sum(batch.size for batch in accepted)
+            self._stats.accepted += events
+            self._progress_at_s = now_s
+            if self._identity is not None:
+                self._identity.published_up_to(self._first_number())
+            for batch in accepted:
+                batch.settle(None)
+            self._accumulator.settled(self.partition, events, size, True)
         if not self._is_open and not self._window.unanswered:
             self._woken.set()
         self._go_on()
-
-    def _accepted(self, batches: list[PendingBatch], now_s: float) -> None:
-        events, size = sum(batch.events for batch in batches), sum(batch.size for batch in batches)
-        self._stats.accepted += events
-        self._progress_at_s = now_s
-        if self._identity is not None:
-            self._identity.published_up_to(self._first_number())
-        for batch in batches:
-            batch.settle(None)
-        self._accumulator.settled(self.partition, events, size, True)
 
     def _first_number(self) -> int | None:
         """The lowest number that is not settled. None: there is none."""
@@ -316,7 +312,10 @@ class PartitionSender:
         if isinstance(state, Rejected) and self._identity is None:
             batch = self._window.settled(number)
             if batch is not None:
-                self._stats.rejected += self._finish([batch], refusal_of(_reason(state)))
+                error = _reason(state)
+                kind = LogDeletedError if error.condition == RESOURCE_DELETED else RejectedError
+                refusal = kind(f"event refused: {error}", condition=error.condition)
+                self._stats.rejected += self._finish([batch], refusal)
             return batch
         batch = self._window.came_back(number, state)
         if batch is not None:
@@ -336,7 +335,7 @@ class PartitionSender:
 
     def _is_final(self, error: HoldfastError) -> bool:
         """Tell whether an error of the numbers, or of the log, ends publishing: no renewal helps."""
-        renewable = self._renews and isinstance(error, ProducerStateError)
+        renewable = not self._is_named and isinstance(error, ProducerStateError)
         return self._identity is not None and isinstance(error, FATAL) and not renewable
 
     def _to_decide(self) -> None:
@@ -500,7 +499,7 @@ class PartitionSender:
         if kind is not None:
             failure = kind(message, condition=error.condition)
             if self._is_final(failure):
-                self._failed_by = failure
+                self._failed_by = self._failed_by or failure
                 return
             if not identity.is_renewed:
                 self._renew(failure)
@@ -612,7 +611,7 @@ class PartitionSender:
             told = self._not_confirmed(buffered, error, None)
         events += self._finish(buffered, told)
         for batch in [batch for batch in batches if batch.stands_alone]:
-            again = batch.publication is not None or not self._renews
+            again = batch.publication is not None or self._is_named
             advice = ADVICE_TO_PUBLISH_AGAIN if again else ADVICE_ON_DOUBT
             events += self._finish([batch], self._not_confirmed([batch], error, advice) if error.retriable else error)
         self._stats.failed += events
@@ -650,11 +649,3 @@ def _offset_in(state: DeliveryState) -> int | None:
 
 def _reason(refusal: Rejected) -> Error:
     return refusal.error or Error("amqp:not-allowed", "no reason given")
-
-
-def refusal_of(error: Error) -> HoldfastError:
-    """The error that the program is told for events that the node rejected."""
-    text = f"event refused: {error}"
-    if error.condition == RESOURCE_DELETED:
-        return LogDeletedError(text, condition=error.condition)
-    return RejectedError(text, condition=error.condition)
