@@ -39,16 +39,15 @@ from holdfast.client.produce.event_batch import EventBatch
 from holdfast.client.produce.partition_routing import Partitions
 from holdfast.client.produce.partition_sender import PartitionSender, ProducerStats
 from holdfast.client.produce.send_api import Sending
-from holdfast.client.transact.control_link import LastTransaction
 from holdfast.client.transact.group_member import (
     DEFAULT_LEASE_S,
     GroupMember,
     GroupNames,
     MemberTransactor,
-    MemberWish,
 )
 from holdfast.client.transact.transaction import Transaction
 from holdfast.client.transact.transaction_manager import Transactor
+from holdfast.client.transact.transactor_session import LastTransaction
 from holdfast.client.transport.network import Network
 from holdfast.client.waits.close_once import CloseOnce
 
@@ -268,9 +267,11 @@ class ProducerClient(Sending):
         `lease_s`: a process that hangs for so long loses what it has written. `idle_s`: so does a program that asks
         nothing of the member for so long; None: it may take its time."""
         self._check_open()
-        wish = MemberWish(None, 0, names=GroupNames(writer, batch, run), part=part, attempt=attempt, lease_s=lease_s)
-        wish.check()
-        return GroupMember(self._partitions, MemberTransactor(self._servers, self.log, self.options, wish, idle_s))
+        transactor = MemberTransactor(
+            self._servers, self.log, self.options, GroupNames(writer, batch, run),
+            part=part, attempt=attempt, lease_s=lease_s, idle_s=idle_s,
+        )  # fmt: skip
+        return GroupMember(self._partitions, transactor)
 
     @property
     def last_transaction(self) -> LastTransaction | None:

@@ -162,10 +162,12 @@ class Attribute(Protocol[T_co]):
     def __get__(self, twin: Any, kind: type | None = None) -> T_co: ...
 
 
-def reading(original: Callable[[Any], T]) -> Attribute[T]:
-    """Make a twin's property from an asyncio property; it is read on the program's thread.
+def reading(original: Callable[[Any], T] | str) -> Attribute[T]:
+    """Make a twin's property from an asyncio property, or from the name of an attribute that instances have; it is read
+    on the program's thread.
 
     Each use declares the type, since only mypy infers it from a property of a class."""
-    given = cast(property, original)
-    name = cast(Any, given.fget).__name__
-    return cast(Attribute[T], property(lambda twin: getattr(twin._inner, name), doc=given.__doc__))
+    name, doc = original, None
+    if not isinstance(name, str):
+        name, doc = cast(Any, original).fget.__name__, original.__doc__
+    return cast(Attribute[T], property(lambda twin: getattr(twin._inner, name), doc=doc))

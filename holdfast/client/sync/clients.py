@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 import holdfast.client as aio
-from holdfast.client.consume.uncommitted_events import HandedOut
 from holdfast.client.errors import OwnershipLostError, TimeoutExpiredError
 from holdfast.client.events import ReceivedEvent
 from holdfast.client.produce import send_api
@@ -26,7 +25,7 @@ from holdfast.client.sync.blocking_proxy import (
     reading,
 )
 from holdfast.client.transact import transaction
-from holdfast.client.transact.control_link import LastTransaction
+from holdfast.client.transact.transactor_session import LastTransaction
 
 P = ParamSpec("P")
 S = TypeVar("S", bound=send_api.Sending)
@@ -77,10 +76,7 @@ class _BaseTransaction(_Sending[T], Block[T]):
     is_open: Attribute[bool] = reading(transaction.BaseTransaction.is_open)
     producer_id: Attribute[int | None] = reading(transaction.BaseTransaction.producer_id)
     epoch: Attribute[int | None] = reading(transaction.BaseTransaction.epoch)
-
-    @property
-    def txn_id(self) -> bytes:
-        return self._inner.txn_id
+    txn_id: Attribute[bytes] = reading("txn_id")
 
 
 class Transaction(_BaseTransaction[aio.Transaction]):
@@ -99,17 +95,7 @@ class Transaction(_BaseTransaction[aio.Transaction]):
             self._thread.call(partial(self._inner.fail, error))
             raise
         given = [replace(one, heard=partial(thread.post, one.heard)) for one in asked]
-        self._thread.run(lambda: self._inner.commit_offsets(_Asked(given)))
-
-
-@dataclass(frozen=True)
-class _Asked:
-    """Positions of a consumer, in the form that a transaction takes."""
-
-    given: Sequence[HandedOut]
-
-    def handed_out(self) -> Sequence[HandedOut]:
-        return self.given
+        self._thread.run(lambda: self._inner._add(given))
 
 
 class GroupMember(_BaseTransaction[aio.GroupMember]):
@@ -164,11 +150,11 @@ class TransactionGroup(SyncClient[aio.TransactionGroup]):
 
     @like(aio.TransactionGroup.__init__)
     def __init__(self, servers: Any, *, writer: str, **named: Any) -> None:
-        super().__init__(
-            f"transaction group of {writer}", lambda: aio.TransactionGroup(servers, writer=writer, **named)
-        )
+        super().__init__(f"group of {writer}", lambda: aio.TransactionGroup(servers, writer=writer, **named))
         self.names = self._inner.names
 
+    is_new_writer: Attribute[bool | None] = reading("is_new_writer")
+    last_committed: Attribute[int | None] = reading("last_committed")
     close = ending(aio.TransactionGroup.close)
     open = blocking(aio.TransactionGroup.open)
     member = _of_twins(aio.TransactionGroup.member)
@@ -179,16 +165,6 @@ class TransactionGroup(SyncClient[aio.TransactionGroup]):
     def commit(self, winners: Iterable[str]) -> None:
         named = list(winners)  # on the program's thread, since the iterable may call members and the group
         self._thread.run(lambda: self._inner.commit(named))
-
-    @property
-    def is_new_writer(self) -> bool | None:
-        """See `holdfast.client.TransactionGroup`."""
-        return self._inner.is_new_writer
-
-    @property
-    def last_committed(self) -> int | None:
-        """See `holdfast.client.TransactionGroup`."""
-        return self._inner.last_committed
 
 
 class ConsumerClient(SyncClient[aio.ConsumerClient]):

@@ -31,18 +31,15 @@ from holdfast.client.errors import (
 from holdfast.client.options import ProducerOptions
 from holdfast.client.produce.delivery import PendingBatch
 from holdfast.client.produce.partition_routing import Partitions
-from holdfast.client.transact.control_link import CoordinatorWish, NotSent, Unanswered
 from holdfast.client.transact.transaction import BaseTransaction
-from holdfast.client.transact.transaction_manager import Transactor, TransactorSession
+from holdfast.client.transact.transaction_manager import Transactor
+from holdfast.client.transact.transactor_session import NotSent, TransactorSession, Unanswered
 
 log = logging.getLogger("holdfast.client")
 
-BEATS = 4
-"""Heartbeats in a lease: one may be late, and another lost in a change of the coordinator's leader."""
-
+BEATS = 4  # in a lease: one may be late, and another lost in a change of the coordinator's leader
 DEFAULT_LEASE_S = 10.0
-MIN_LEASE_S, MAX_LEASE_S = 2.0, 300.0
-"""Leases that the nodes accept."""
+MIN_LEASE_S, MAX_LEASE_S = 2.0, 300.0  # that the nodes accept
 
 
 @dataclass(frozen=True)
@@ -62,81 +59,68 @@ class GroupNames:
             raise ConfigurationError(f"a batch is a number from 0 on, not {self.batch!r}")
 
 
-@dataclass(frozen=True)
-class MemberWish(CoordinatorWish):
-    """An attach of a control link as a member of a group."""
-
-    names: GroupNames = GroupNames("", 0, "")
-    part: str = ""
-    attempt: str = ""
-    lease_s: float = DEFAULT_LEASE_S
-
-    fenced: ClassVar[type[HoldfastError]] = GroupFencedError
-
-    def check(self) -> None:
-        self.names.check()
-        if not self.part:
-            raise ConfigurationError("a member writes a part of the batch: name it")
-        if not MIN_LEASE_S <= self.lease_s <= MAX_LEASE_S:
-            raise ConfigurationError(f"a lease is {MIN_LEASE_S:g} to {MAX_LEASE_S:g} seconds, not {self.lease_s:g}")
-
-    @property
-    def what(self) -> str:
-        return f"part {self.part!r} of batch {self.names.batch} of {self.names.writer!r}"
-
-    def properties(self) -> dict[str, Any]:
-        return {
-            protocol.GROUP_WRITER: self.names.writer,
-            protocol.GROUP_BATCH: self.names.batch,
-            protocol.GROUP_RUN: self.names.run,
-            protocol.GROUP_PART: self.part,
-            protocol.GROUP_ATTEMPT: self.attempt,
-            protocol.GROUP_LEASE: uint(round(self.lease_s * 1000)),
-        }
-
-
 class MemberTransactor(Transactor):
     """The transactor of a member. Each of its connections is another member: events sent over a broken one are lost."""
+
+    fenced_as: ClassVar[type[HoldfastError]] = GroupFencedError
 
     def __init__(
         self,
         servers: str | Sequence[str],
         log_name: str,
         options: ProducerOptions,
-        wish: MemberWish,
-        idle_s: float | None = None,
+        names: GroupNames,
+        *,
+        part: str,
+        attempt: str,
+        lease_s: float,
+        idle_s: float | None,
     ) -> None:
+        names.check()
+        if not part:
+            raise ConfigurationError("a member writes a part of the batch: name it")
+        if not MIN_LEASE_S <= lease_s <= MAX_LEASE_S:
+            raise ConfigurationError(f"a lease is {MIN_LEASE_S:g} to {MAX_LEASE_S:g} seconds, not {lease_s:g}")
         super().__init__(servers, log_name, options)
-        self._wish, self._idle_s = wish, idle_s
+        self._names, self._part, self._attempt = names, part, attempt
+        self._lease_s, self._idle_s = lease_s, idle_s
         self._beating: asyncio.Task[None] | None = None
         self._heard_s = 0.0
+
+    @property
+    def what(self) -> str:
+        return f"part {self._part!r} of batch {self._names.batch} of {self._names.writer!r}"
+
+    def properties(self) -> dict[str, Any]:
+        """Properties of the attach of a control link."""
+        return {
+            protocol.GROUP_WRITER: self._names.writer,
+            protocol.GROUP_BATCH: self._names.batch,
+            protocol.GROUP_RUN: self._names.run,
+            protocol.GROUP_PART: self._part,
+            protocol.GROUP_ATTEMPT: self._attempt,
+            protocol.GROUP_LEASE: uint(round(self._lease_s * 1000)),
+        }
 
     def hear(self) -> None:
         """Note a sign of life of the program: it asked for something, or gets the answer now."""
         self._heard_s = asyncio.get_running_loop().time()
 
-    def _is_idle(self, session: TransactorSession) -> bool:
-        if session.is_busy:
-            self.hear()
-        return self._idle_s is not None and asyncio.get_running_loop().time() - self._heard_s >= self._idle_s
-
-    def wish(self) -> CoordinatorWish:
-        return self._wish
-
     def opened(self, session: TransactorSession) -> None:
-        super().opened(session)
         self.hear()
         self._stop_beating()
         self._beating = asyncio.get_running_loop().create_task(self._beat(session), name="lease of a group's member")
 
     async def _beat(self, session: TransactorSession) -> None:
         while session.ended is None:
-            if self._is_idle(session):
-                log.warning("%s: nothing was asked of its member for %g s, it is let go", self._wish.what, self._idle_s)
+            if session.is_busy:
+                self.hear()
+            if self._idle_s is not None and asyncio.get_running_loop().time() - self._heard_s >= self._idle_s:
+                log.warning("%s: nothing was asked of its member for %g s, it is let go", self.what, self._idle_s)
                 await session.close()
                 return
             session.connection.beat()
-            await asyncio.sleep(self._wish.lease_s / BEATS)
+            await asyncio.sleep(self._lease_s / BEATS)
 
     def _stop_beating(self) -> None:
         if self._beating is not None:
@@ -150,15 +134,15 @@ class MemberTransactor(Transactor):
     async def commit(self, session: TransactorSession, txn_id: bytes, *, empty: bool) -> None:
         """Prepare the member's transaction."""
         try:
-            await session.control.discharge(txn_id, fail=False, bound_s=self.options.delivery_timeout_s)
+            await session.discharge(txn_id, fail=False)
         except (NotSent, Unanswered) as lost:
             await self.drop()
             why = lost.args[0]
             if isinstance(why, GroupFencedError):
                 raise why from lost
             raise TransactionRolledBackError(
-                f"{self._wish.what}: it is not known whether it is prepared ({why}); nobody was given its id, so that "
-                "it cannot be among the winners"
+                f"{self.what}: it is not known whether it is prepared ({why}); nobody was given its id, so that it "
+                "cannot be among the winners"
             ) from lost
 
 
@@ -194,7 +178,7 @@ class GroupMember(BaseTransaction):
         Call it when all of the part is written. Raises TransactionRolledBackError (write the part again, as another
         attempt) or GroupFencedError (stop)."""
         await self._end("prepared", self._commit)
-        member = self._transactor.member
+        member = None if self._session is None else self._session.member
         if member is None:
             raise InvalidOperationError(
                 "the node has not told the member's id", advice="the nodes are older than this client"

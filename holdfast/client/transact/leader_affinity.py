@@ -14,26 +14,22 @@ import logging
 from collections.abc import Collection, Sequence
 from math import inf
 
-from holdfast.amqp.links.delivery_states import DeliveryState
 from holdfast.client.errors import HoldfastError
+from holdfast.client.transact.transactional_sender import TransactionalSender
 from holdfast.client.transport.address import Address
 from holdfast.client.transport.network import Network, NetworkOptions
 
 log = logging.getLogger("holdfast.client")
 
-LOOKED_FOR_AFTER = 3
-"""Transactions in a row to one partition before the search; so a program that varies its partitions does not move."""
-
-LOOK_AGAIN_S = 30.0
-"""Time between two searches: leaders change seldom, and a connection with its attaches has a cost."""
-
+LOOKED_FOR_AFTER = 3  # transactions in a row to one partition: a program that varies its partitions does not move
+LOOK_AGAIN_S = 30.0  # leaders change seldom, and a connection with its attaches has a cost
 LOOK_WITHIN_S = 5.0
 
 
 class Home:
     def __init__(self, servers: str | Sequence[str], log_name: str, options: NetworkOptions) -> None:
         """Prepare the search; it never happens if the options do not follow redirects."""
-        self._found: Address | None = None
+        self.found: Address | None = None  # a home to which the producer has not moved yet
         self._servers, self._log, self._options = servers, log_name, options
         self._partition: str | None = None
         self._in_a_row = 0
@@ -58,31 +54,18 @@ class Home:
         try:
             network.prefer_sender(self._log, partition, at)
             deadline_s = asyncio.get_running_loop().time() + LOOK_WITHIN_S
-            sender = await network.attach_sender(self._log, partition, _Nobody(), deadline_s=deadline_s)
-            found = sender.server
+            owner = TransactionalSender(partition, 1)  # to which nobody gives an event
+            found = (await network.attach_sender(self._log, partition, owner, deadline_s=deadline_s)).server
             if (found.host, found.port) != (at.host, at.port):
-                self._found = found
+                self.found = found
         except HoldfastError as error:
             log.debug("the leader of %s/%s was not found: %s", self._log, partition, error)
         finally:
             self._looking = None
             await network.close()
 
-    def take(self) -> Address | None:
-        """Return a newly found home, once; else None."""
-        found, self._found = self._found, None
-        return found
-
     async def close(self) -> None:
         looking = self._looking
         if looking is not None:
             looking.cancel()
             await asyncio.wait([looking])
-
-
-class _Nobody:
-    """Owner of a link on which nothing is sent."""
-
-    def on_credit(self) -> None: ...
-    def on_outcomes(self, outcomes: list[tuple[int, DeliveryState]]) -> None: ...
-    def on_closed(self, error: HoldfastError) -> None: ...

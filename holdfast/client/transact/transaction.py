@@ -8,12 +8,12 @@ Rules:
  - after any failure it rolls back, whatever its owner asks for;
  - it ends once. `commit` returns only if the transaction was committed; its errors tell the outcome.
 
-| state    | begin | send, commit_offsets | commit  | abort   | fails   |
-| -------- | ----- | -------------------- | ------- | ------- | ------- |
-| NEW      | OPEN  |                      |         |         |         |
-| OPEN     |       | OPEN                 | ENDING  | ENDING  | DOOMED  |
-| DOOMED   |       |                      | ENDING  | ENDING  | DOOMED  |
-| ENDING   |       |                      |         |         | ENDING  |
+| state        | begin | send, commit_offsets | commit | abort  | fails        |
+| ------------ | ----- | -------------------- | ------ | ------ | ------------ |
+| NEW          | OPEN  |                      |        |        |              |
+| OPEN         |       | OPEN                 | ENDING | ENDING | OPEN, doomed |
+| OPEN, doomed |       |                      | ENDING | ENDING | OPEN, doomed |
+| ENDING       |       |                      |        |        | ENDING       |
 
 and from ENDING to COMMITTED, ROLLED_BACK, or UNKNOWN. What the table leaves empty raises.
 """
@@ -21,7 +21,7 @@ and from ENDING to COMMITTED, ROLLED_BACK, or UNKNOWN. What the table leaves emp
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from enum import Enum, auto
 from types import TracebackType
@@ -29,10 +29,13 @@ from typing import Self
 
 from holdfast import protocol
 from holdfast.amqp.links.delivery_states import Accepted, DeliveryState, OtherState, Rejected, Transactional
+from holdfast.client.consume.uncommitted_events import HandedOut
+from holdfast.client.consumer import ConsumerClient
 from holdfast.client.errors import (
     NO_ROOM,
     NO_ROOM_ADVICE,
     RETRIABLE_CONDITIONS,
+    AdminError,
     HoldfastError,
     InvalidOperationError,
     OwnershipLostError,
@@ -46,20 +49,18 @@ from holdfast.client.produce.accumulator import Accumulator
 from holdfast.client.produce.delivery import PendingBatch
 from holdfast.client.produce.partition_routing import Partitions
 from holdfast.client.produce.send_api import Sending
-from holdfast.client.transact.commit_outcome import pair_of
-from holdfast.client.transact.consumer_positions import CommittablePosition, OffsetsConsumer, note_all
-from holdfast.client.transact.control_link import ROLLED_BACK
-from holdfast.client.transact.transaction_manager import Transactor, TransactorSession
+from holdfast.client.transact.transaction_manager import Transactor, pair_of
 from holdfast.client.transact.transactional_sender import TransactionalSender
+from holdfast.client.transact.transactor_session import ROLLED_BACK, TransactorSession
+from holdfast.client.transport.management_requests import Exchange
+from holdfast.client.transport.network import ATTACH_BOUND_S
 
-ATTACH_BOUND_S = 15.0
-"""Bound of an attach; a node holds one up to 10 s while a partition has no leader."""
+NOTED_AT_ONCE = 8  # positions: each needs two links, and a connection has a limit of links
 
 
 class TransactionPhase(Enum):
     NEW = auto()
     OPEN = auto()
-    DOOMED = auto()  # it can only be rolled back
     ENDING = auto()
     COMMITTED = auto()
     ROLLED_BACK = auto()
@@ -77,10 +78,9 @@ class BaseTransaction(Sending):
         self._accumulator = Accumulator(self._options)
         self._state = TransactionPhase.NEW
         self._session: TransactorSession | None = None
-        self._why: HoldfastError | None = None  # why it is doomed
-        self._touched = False  # something was sent under it, or is about to be
+        self._why: HoldfastError | None = None  # why it is doomed, and can only be rolled back
         self._answers = 0
-        self._positions: list[CommittablePosition] = []
+        self._positions: list[HandedOut] = []
         self._places: set[str] = set()  # that its events went to
         self._beginning = asyncio.Lock()
         self.ending: asyncio.Future[None] | None = None  # goes on even if its caller is cancelled
@@ -90,7 +90,7 @@ class BaseTransaction(Sending):
     @property
     def is_open(self) -> bool:
         """True while events can be sent."""
-        return self._state is TransactionPhase.OPEN
+        return self._may_end and self._why is None
 
     @property
     def producer_id(self) -> int | None:
@@ -121,8 +121,13 @@ class BaseTransaction(Sending):
         await self.abort()
 
     @property
+    def _is_touched(self) -> bool:
+        """Something was sent under it, or is about to be."""
+        return bool(self._places or self._positions)
+
+    @property
     def _may_end(self) -> bool:
-        return self._state in (TransactionPhase.OPEN, TransactionPhase.DOOMED)
+        return self._state is TransactionPhase.OPEN
 
     def _unfit(self, what: str) -> InvalidOperationError:
         return InvalidOperationError(
@@ -133,20 +138,18 @@ class BaseTransaction(Sending):
     # ---------------------------------------------------------------- sending
 
     def _check_takes(self) -> None:
-        if self._state is TransactionPhase.DOOMED:
-            assert self._why is not None
-            raise self._why.with_traceback(None)
         if self._state is TransactionPhase.NEW:
             raise InvalidOperationError("the transaction was not begun", advice="use `async with`, or await begin()")
-        if self._state is not TransactionPhase.OPEN:
+        if not self._may_end:
             raise self._unfit("sent under")
+        if self._why is not None:
+            raise self._why.with_traceback(None)
 
     def _sender(self, partition: str) -> TransactionalSender | None:
         session = self._session
         sender = None if session is None or session.ended is not None else session.sender(partition)
         if sender is not None:
             sender.serve(self)
-            self._touched = True
             self._places.add(partition)
         return sender
 
@@ -172,7 +175,7 @@ class BaseTransaction(Sending):
             self._check_takes()
             assert self._session is not None
             if self._session.ended is not None:
-                if self._touched:
+                if self._is_touched:
                     self.fail(self._session.ended)
                     self._check_takes()
                 self._session, self.txn_id = await self._transactor.declare()
@@ -223,13 +226,11 @@ class BaseTransaction(Sending):
         if self._why is None:
             known = isinstance(why, TransactionRolledBackError | ProducerFencedError | OwnershipLostError)
             self._why = why if known else TransactionRolledBackError(f"the transaction is rolled back: {why}")
-        if self._state is TransactionPhase.OPEN:
-            self._state = TransactionPhase.DOOMED
         self._give_up(why)
 
     def _give_up(self, why: HoldfastError) -> None:
-        for sender in () if self._session is None else self._session.senders:
-            sender.give_up(self, why)
+        if self._session is not None:
+            self._session.give_up(self, why)
 
     # ---------------------------------------------------------------- the end
 
@@ -264,7 +265,7 @@ class BaseTransaction(Sending):
             await self._abort()
             raise (self._transactor.fenced or self._why).with_traceback(None)
         try:
-            await self._transactor.commit(self._session, self.txn_id, empty=not self._touched)
+            await self._transactor.commit(self._session, self.txn_id, empty=not self._is_touched)
         except TransactionOutcomeUnknownError:
             self._state = TransactionPhase.UNKNOWN
             raise
@@ -332,7 +333,7 @@ class Transaction(BaseTransaction):
         TransactionOutcomeUnknownError. Cancelling the call leaves the outcome open."""
         await self._end("committed", self._commit)
 
-    async def commit_offsets(self, consumer: OffsetsConsumer) -> None:
+    async def commit_offsets(self, consumer: ConsumerClient) -> None:
         """Add the consumer's positions to the transaction.
 
         If it commits, the group goes on after the events that the consumer has handed out. Raises OwnershipLostError if
@@ -343,16 +344,33 @@ class Transaction(BaseTransaction):
         except OwnershipLostError as error:
             self.fail(error)
             raise
+        await self._add(positions)
+
+    async def _add(self, positions: Sequence[HandedOut]) -> None:
+        """Let the node note positions as part of the transaction, before it is asked for a commit."""
         if not positions:
             return
-        session = await self._ready()
-        self._touched = True
-        bound_s = self._options.delivery_timeout_s
-        for failure in await note_all(session.connection, self.txn_id, positions, bound_s):
+        session, at_once = await self._ready(), asyncio.Semaphore(NOTED_AT_ONCE)
+        self._positions += positions
+
+        async def note(one: HandedOut) -> None:
+            async with at_once:
+                bound_s = self._options.delivery_timeout_s
+                exchange = Exchange(session.connection, f"group commit {one.log!r}", bound_s, self.txn_id)
+                try:
+                    await exchange.run("group", "commit", one.log, one.arguments)
+                except AdminError as error:
+                    if error.code == "not-owner":
+                        raise OwnershipLostError(str(error)) from error
+                    raise
+                finally:
+                    await exchange.close()
+
+        for failure in await asyncio.gather(*map(note, positions), return_exceptions=True):
             if isinstance(failure, HoldfastError):
                 self.fail(failure)
-            raise failure
-        self._positions += positions
+            if isinstance(failure, BaseException):
+                raise failure
 
 
 def _heard(task: asyncio.Future[None]) -> None:

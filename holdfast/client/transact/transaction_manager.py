@@ -4,7 +4,8 @@ A transaction belongs to one connection. Connections break, and the node that ge
 
 Rules:
  - the client never repeats a program's work: events are lost with their connection, and the program gets an error;
- - after a lost answer, the cluster tells the outcome of that very transaction (`commit_outcome`);
+ - after a lost answer, the cluster tells at the next attach how the last transaction of the id ended. By its producer
+   id and epoch it is that very one; else the outcome is unknown;
  - a fenced producer stays fenced: from its second attach on, it names the holder that it was. The node refuses it if
    another holder has taken the id since. Without that, a zombie whose connection broke would take the id back;
  - each attach has one holder name in all its tries, until one is answered. So a try that succeeded, but whose answer
@@ -21,91 +22,36 @@ import logging
 import secrets
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from typing import Any, ClassVar
 
+from holdfast import protocol
+from holdfast.amqp.encoding.codec import uint
 from holdfast.client.errors import (
     HoldfastError,
     ProducerFencedError,
+    TransactionOutcomeUnknownError,
     TransactionRolledBackError,
 )
 from holdfast.client.options import ProducerOptions
-from holdfast.client.produce.batch_queue import NO_LIMIT
-from holdfast.client.transact.commit_outcome import check_committed, pair_of, unknown
-from holdfast.client.transact.control_link import (
-    ControlLink,
-    CoordinatorWish,
-    LastTransaction,
-    NotSent,
-    Unanswered,
-)
 from holdfast.client.transact.leader_affinity import Home
-from holdfast.client.transact.transactional_sender import TransactionalSender
+from holdfast.client.transact.transactor_session import LastTransaction, NotSent, TransactorSession, Unanswered
 from holdfast.client.transport.connection import ClientConnection
 from holdfast.client.transport.network import Backoff, Network
 from holdfast.client.waits.close_once import CloseOnce
-from holdfast.records.codec import Codec
 
 log = logging.getLogger("holdfast.client")
 
 COORDINATOR = "the transaction coordinator"
 
 
-class TransactorSession:
-    """One connection, with its control link and its senders."""
-
-    def __init__(self, control: ControlLink, which: Network, address: str, options: ProducerOptions) -> None:
-        self.control = control
-        self.connection = control.connection
-        self._network, self._address, self._options = which, address, options
-        self._senders: dict[str, TransactionalSender] = {}
-        self._attaching = asyncio.Lock()
-
-    @property
-    def ended(self) -> HoldfastError | None:
-        """Reason why no transaction can go on here; None while one can."""
-        return self.control.ended
-
-    def sender(self, partition: str) -> TransactionalSender | None:
-        """Return the open sender of a partition, if there is one."""
-        found = self._senders.get(partition)
-        return found if found is not None and found.ended is None else None
-
-    async def attach(self, partition: str, bound_s: float) -> None:
-        """Open the sender of a partition, if it is not. Raises the errors of the attach."""
-        async with self._attaching:
-            if self.sender(partition) is None:
-                found = TransactionalSender(partition, self._options.window)
-                found.link = await self.connection.attach_sender(
-                    self._address, partition, found, bound_s=bound_s,
-                    which=self._network.log(self._address), codec=Codec.named(self._options.compression),
-                )  # fmt: skip
-                found.queue.largest = found.link.max_message_size or NO_LIMIT
-                if found.ended is not None:  # the link ended right after its attach
-                    raise found.ended
-                self._senders[partition] = found
-
-    @property
-    def is_busy(self) -> bool:
-        """True while something that was asked is not answered."""
-        return self._attaching.locked() or self.control.is_asked or any(sender.is_waiting for sender in self.senders)
-
-    @property
-    def senders(self) -> list[TransactionalSender]:
-        return list(self._senders.values())
-
-    async def close(self) -> None:
-        """Close the connection; the node rolls back the open transaction."""
-        try:
-            await self.control.close()
-        finally:  # even if the caller is cancelled again
-            await self.connection.close()
-
-
 class Transactor:
+    fenced_as: ClassVar[type[HoldfastError]] = ProducerFencedError
+    """Error that is raised if another holder has the id now."""
+
     def __init__(self, servers: str | Sequence[str], log_name: str, options: ProducerOptions) -> None:
         self.options = options
         self.fenced: ProducerFencedError | None = None
         self.last: LastTransaction | None = None
-        self.member: str | None = None  # in a transaction group: the member's id on the present connection
         self._log = log_name
         self._network = Network(servers, replace(options.network, follow_redirects=False))
         self._home = Home(servers, log_name, options.network)
@@ -116,8 +62,22 @@ class Transactor:
         self._release = CloseOnce(self._let_go, "close the transactor")
 
     @property
-    def name(self) -> str | None:
-        return self.options.transactional_id
+    def what(self) -> str:
+        name = self.options.transactional_id
+        return f"transactional id {name!r}" if name else "transactions"
+
+    def properties(self) -> dict[str, Any]:
+        """Properties of the attach of a control link."""
+        options = self.options
+        said: dict[str, Any] = {protocol.TRANSACTION_TIMEOUT: uint(max(1, round(options.transaction_timeout_s * 1000)))}
+        if options.commit_answer != protocol.ANSWERED_WHEN_VISIBLE:
+            said[protocol.DISCHARGE_ANSWER] = options.commit_answer
+        if options.transactional_id is not None:
+            said[protocol.TRANSACTIONAL_ID] = options.transactional_id
+            said[protocol.TRANSACTION_HOLDER] = self._next_holder
+            if self._holder is not None:
+                said[protocol.TRANSACTION_SUCCEEDS] = self._holder
+        return said
 
     async def hold(self) -> None:
         """Take the transactional id; the node fences its last holder and rolls back that one's open transaction."""
@@ -134,31 +94,27 @@ class Transactor:
             await self.drop()
             if self.fenced is not None:
                 raise self.fenced.with_traceback(None)
-            wish = self.wish()
+            properties = self.properties()
 
-            async def attach(connection: ClientConnection, bound_s: float) -> ControlLink:
-                return await ControlLink.attach(connection, wish, bound_s, self._network.cluster)
+            async def attach(connection: ClientConnection, bound_s: float) -> TransactorSession:
+                session = TransactorSession(
+                    connection, self._network, self._log, self.options, what=self.what, fenced=self.fenced_as
+                )
+                await session.open(properties, bound_s)
+                return session
 
             timeout_s = deadline_s - asyncio.get_running_loop().time()
             try:
-                control = await self._network.ask(attach, COORDINATOR, timeout_s=timeout_s)
+                self._session = await self._network.ask(attach, COORDINATOR, timeout_s=timeout_s)
             except ProducerFencedError as error:
                 self.fenced = error
                 raise
-            self._session = TransactorSession(control, self._network, self._log, self.options)
             self.opened(self._session)
             return self._session
 
-    def wish(self) -> CoordinatorWish:
-        """Return the request for the next attach."""
-        options = self.options
-        return CoordinatorWish(
-            self.name, options.transaction_timeout_s, self._next_holder, self._holder, options.commit_answer
-        )
-
     def opened(self, session: TransactorSession) -> None:
         self._holder, self._next_holder = self._next_holder, _drawn()
-        self.last, self.member = session.control.last, session.control.member
+        self.last = session.last
 
     async def drop(self) -> None:
         """Close the session, without waiting for answers; the node rolls back its open transaction."""
@@ -180,14 +136,6 @@ class Transactor:
         """Note that a transaction with events in these partitions was committed."""
         self._home.wrote(partitions, session.connection.address)
 
-    async def _move(self) -> None:
-        """Move to the home of the transactions, if one was found; called between two of them."""
-        home = self._home.take()
-        if home is not None and self._session is not None and self._session.ended is None:
-            log.debug("transactions are begun at %s from now on: it leads the partition that they write to", home)
-            self._network.prefer(COORDINATOR, home)
-            await self.drop()
-
     def _hear(self, error: HoldfastError | None) -> None:
         if isinstance(error, ProducerFencedError):
             self.fenced = self.fenced or error
@@ -196,13 +144,17 @@ class Transactor:
 
     async def declare(self) -> tuple[TransactorSession, bytes]:
         """Begin a transaction; retry until the deadline while no node can begin one. Raises final errors at once."""
-        await self._move()
+        home, self._home.found = self._home.found, None
+        if home is not None and self._session is not None and self._session.ended is None:
+            log.debug("transactions are begun at %s from now on: it leads the partition that they write to", home)
+            self._network.prefer(COORDINATOR, home)
+            await self.drop()
         deadline_s, backoff = self._deadline_s(), Backoff()
         loop = asyncio.get_running_loop()
         while True:
             session = await self.session(deadline_s)
             try:
-                return session, await session.control.declare(max(0.1, deadline_s - loop.time()))
+                return session, await session.declare(max(0.1, deadline_s - loop.time()))
             except asyncio.CancelledError:
                 await self.drop()  # a transaction may be open there whose id we do not know; another would be refused
                 raise
@@ -220,11 +172,15 @@ class Transactor:
 
         Raises TransactionRolledBackError, ProducerFencedError (rolled back, too), or TransactionOutcomeUnknownError."""
         try:
-            await session.control.discharge(txn_id, fail=False, bound_s=self.options.delivery_timeout_s)
+            await session.discharge(txn_id, fail=False)
         except NotSent as lost:
             await self.drop()
             if not empty:
-                raise self._rolled_back(lost.args[0]) from lost
+                why = lost.args[0]
+                if isinstance(why, ProducerFencedError):
+                    raise why from lost
+                text = f"the transaction was rolled back before its commit was asked for: {why}"
+                raise TransactionRolledBackError(text) from lost
         except Unanswered as lost:
             await self.drop()
             if not empty:
@@ -233,30 +189,30 @@ class Transactor:
             self._hear(error)
             raise
 
-    def _rolled_back(self, why: HoldfastError) -> HoldfastError:
-        if isinstance(why, ProducerFencedError):
-            return why
-        return TransactionRolledBackError(f"the transaction was rolled back before its commit was asked for: {why}")
-
     async def _find_out(self, txn_id: bytes, why: HoldfastError) -> None:
-        """Ask for the outcome of a commit whose answer got lost; return if it was committed, else raise."""
-        pair = pair_of(txn_id)
-        if self.name is None or pair is None:
-            advice = None if self.name is None else "find out by what was to be written before you do the work again"
-            raise unknown(f"the answer to the commit got lost ({why})", pair, advice) from why
+        """Ask for the outcome of a commit whose answer got lost (`why`); return if it was committed, else raise."""
+        name, pair = self.options.transactional_id, pair_of(txn_id)
+        lost = f"the answer to the commit got lost ({why})"
+        if name is None or pair is None:
+            advice = None if name is None else "find out by what was to be written before you do the work again"
+            raise _unknown(lost, pair, advice) from why
         try:
-            session = await self.session(self._deadline_s())
+            last = (await self.session(self._deadline_s())).last
         except HoldfastError as error:
             self._hear(error)
-            raise unknown(
-                f"the answer to the commit got lost ({why}), and nobody could be asked: {error}", pair
-            ) from error
-        check_committed(self.name, pair, session.control.last, why)
+            raise _unknown(f"{lost}, and nobody could be asked: {error}", pair) from error
+        if last is None or (last.producer_id, last.epoch) < pair:  # pairs only rise, and the next one is in use now
+            raise TransactionRolledBackError(f"the transaction was rolled back: its commit was never decided ({why})")
+        if (last.producer_id, last.epoch) != pair:
+            raise _unknown(f"{lost}; {name!r} is not remembered with it", pair)
+        log.info("the answer to a commit of %r got lost; it was %s", name, "done" if last.committed else "not done")
+        if not last.committed:
+            raise TransactionRolledBackError(f"the transaction was rolled back ({last.how}): {why}")
 
     async def abort(self, session: TransactorSession, txn_id: bytes) -> None:
         """Roll a transaction back. After a lost answer the node rolls it back later, since no commit can follow."""
         try:
-            await session.control.discharge(txn_id, fail=True, bound_s=self.options.delivery_timeout_s)
+            await session.discharge(txn_id, fail=True)
         except (NotSent, Unanswered):
             await self.drop()
         except TransactionRolledBackError:
@@ -264,6 +220,24 @@ class Transactor:
         except HoldfastError as error:
             self._hear(error)
             await self.drop()
+
+
+def pair_of(txn_id: bytes) -> tuple[int, int] | None:
+    """Return (producer id, epoch) of a transaction's id; None if the id is not in the form of Holdfast's nodes."""
+    form = protocol.TRANSACTION_NAME
+    if len(txn_id) != form.size or txn_id[0] != protocol.TRANSACTION_NAME_VERSION:
+        return None
+    _, producer_id, epoch, _ = form.unpack(txn_id)
+    return producer_id, epoch
+
+
+def _unknown(text: str, pair: tuple[int, int] | None, advice: str | None = None) -> TransactionOutcomeUnknownError:
+    producer_id, epoch = (None, None) if pair is None else pair
+    whose = "" if pair is None else f" (producer {producer_id}, epoch {epoch})"
+    return TransactionOutcomeUnknownError(
+        f"it is not known what became of the transaction{whose}: {text}",
+        producer_id=producer_id, epoch=epoch, advice=advice,
+    )  # fmt: skip
 
 
 def _drawn() -> str:

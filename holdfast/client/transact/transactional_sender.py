@@ -38,7 +38,7 @@ class TransactionalSender:
         self.link: Sender | None = None
         self.ended: HoldfastError | None = None
         self._most_events = min(window, MOST_UNDER_WAY)
-        self.queue = BatchQueue(partition, self._most_events, told_already)
+        self.queue = BatchQueue(partition, self._most_events, lambda _: None)  # the end of the transaction tells
         self._book: Book | None = None  # of all that is not settled
         self._unanswered: dict[int, PendingBatch] = {}  # by the link's number; given up, perhaps
 
@@ -95,7 +95,3 @@ class TransactionalSender:
         self.link, self.ended = None, error
         if self._book is not None and self.is_waiting:
             self._book.fail(error)
-
-
-def told_already(_: PendingBatch) -> None:
-    """Ignore the failure of an event: the end of its transaction reports it."""

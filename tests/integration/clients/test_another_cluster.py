@@ -187,8 +187,8 @@ async def test_a_commit_whose_answer_got_lost_with_its_cluster_is_of_unknown_out
         await (await txn.send(b"one"))
         with cluster.paused(1):
             committing = asyncio.ensure_future(txn.commit())
-            control = txn._session.control
-            await eventually(lambda: bool(control._answers))  # it is asked for
+            session = txn._session
+            await eventually(lambda: bool(session._answers))  # it is asked for
             await asyncio.to_thread(cluster.kill)
         await asyncio.to_thread(replaceable.replace)
         with pytest.raises(TransactionOutcomeUnknownError, match=SAID):

@@ -8,8 +8,7 @@ import pytest
 
 from holdfast.amqp.links.delivery_states import DeliveryState
 from holdfast.client import InvalidOperationError, ProducerClient
-from holdfast.client.transact.control_link import ControlLink
-from holdfast.client.transact.transaction_manager import TransactorSession
+from holdfast.client.transact.transactor_session import TransactorSession
 from node.listener.amqp_transactions.connection_transaction import ClientTransaction
 from node.listener.amqp_transactions.control_link import CoordinatorLink
 from tests.unit.client.support.real_cluster import Nodes
@@ -26,13 +25,13 @@ async def test_a_begin_that_is_cancelled_leaves_nothing_open(
     log = await nodes.log(1)
     answered = asyncio.Event()
 
-    def unheard(link: ControlLink, outcomes: list[tuple[int, DeliveryState]]) -> None:
+    def unheard(session: TransactorSession, outcomes: list[tuple[int, DeliveryState]]) -> None:
         """The node has begun the transaction, and its answer comes in the turn in which the program gives up."""
         answered.set()
 
     async with ProducerClient(nodes.servers, log, transactional_id=name) as producer:
         with monkeypatch.context() as patched:
-            patched.setattr(ControlLink, "on_outcomes", unheard)
+            patched.setattr(TransactorSession, "on_outcomes", unheard)
             beginning = asyncio.create_task(producer.transaction().begin())
             async with asyncio.timeout(WAIT_S):
                 await answered.wait()

@@ -25,8 +25,8 @@ from holdfast.client import (
     TransactionRolledBackError,
     WriterChangedError,
 )
-from holdfast.client.transact.transaction_manager import TransactorSession
 from holdfast.client.transact.transactional_sender import TransactionalSender
+from holdfast.client.transact.transactor_session import TransactorSession
 from holdfast.client.transport.connection import ClientConnection
 from node.listener.amqp_transactions.control_link import CoordinatorLink
 from node.transaction_coordinator.marker_sender import MarkerSender
@@ -136,8 +136,9 @@ async def test_who_is_not_prepared_does_not_win_and_nothing_is_decided(batch: Ba
         ready = await batch.written(group, "0", b"ready")
         async with group.member(batch.producer, part="1") as late:
             await late.send(b"late", partition="1")
+            assert late._session is not None
             with pytest.raises(NotPreparedError, match="is not prepared"):
-                await group.commit([ready, late._transactor.member or ""])
+                await group.commit([ready, late._session.member or ""])
             assert await batch.read() == []
             await group.commit([ready, await late.prepare()])
         assert await batch.read() == [b"late", b"ready"]

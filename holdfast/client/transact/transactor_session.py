@@ -1,4 +1,4 @@
-"""Client side of the link on which transactions are declared and discharged.
+"""One connection of a producer's transactions: the link on which they are declared and discharged, and their senders.
 
 A commit whose answer never comes is neither a commit nor a rollback. So a call raises `NotSent` only if nothing was
 sent to the node, and `Unanswered` if the node may have got it; otherwise it returns the node's outcome. After
@@ -10,17 +10,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from holdfast import protocol
-from holdfast.amqp.encoding.codec import uint
 from holdfast.amqp.errors import (
     LINK_STOLEN,
     NOT_IMPLEMENTED,
     TRANSACTION_ROLLBACK,
     TRANSACTION_TIMEOUT,
     TRANSACTION_UNKNOWN_ID,
-    Error,
 )
 from holdfast.amqp.links.delivery_states import Accepted, Declared, DeliveryState, Rejected
 from holdfast.amqp.transactions import encode_declare, encode_discharge
@@ -29,16 +27,19 @@ from holdfast.client.errors import (
     HoldfastError,
     LinkRefusedError,
     OwnershipLostError,
-    ProducerFencedError,
     ProtocolError,
     TimeoutExpiredError,
     TransactionRolledBackError,
     UnsupportedError,
 )
-from holdfast.client.transport.cluster_identity import Identity
+from holdfast.client.options import ProducerOptions
+from holdfast.client.produce.batch_queue import NO_LIMIT
+from holdfast.client.transact.transactional_sender import Book, TransactionalSender
 from holdfast.client.transport.connection import ClientConnection
 from holdfast.client.transport.links import Sender
+from holdfast.client.transport.network import Network
 from holdfast.client.waits.suspend_aware_timeout import Patience
+from holdfast.records.codec import Codec
 
 ROLLED_BACK = frozenset({TRANSACTION_ROLLBACK, TRANSACTION_TIMEOUT, TRANSACTION_UNKNOWN_ID})
 
@@ -64,63 +65,42 @@ class LastTransaction:
     how: str
 
 
-@dataclass(frozen=True)
-class CoordinatorWish:
-    """An attach for one producer's transactions. `holder`: a random name for this attach, the same in all its tries.
-    `succeeds`: the name with which this producer held the id before, if it comes back."""
+class TransactorSession:
+    """A control link, on which one request after another is answered, and a sender for each partition. Implements
+    `SenderOwner`, of the control link."""
 
-    transactional_id: str | None
-    timeout_s: float
-    holder: str = ""
-    succeeds: str | None = None
-    commit_answer: str = protocol.ANSWERED_WHEN_VISIBLE
-
-    fenced: ClassVar[type[HoldfastError]] = ProducerFencedError
-    """Error that is raised if another holder has the id now."""
-
-    @property
-    def what(self) -> str:
-        return f"transactional id {self.transactional_id!r}" if self.transactional_id else "transactions"
-
-    def properties(self) -> dict[str, Any]:
-        said: dict[str, Any] = {protocol.TRANSACTION_TIMEOUT: uint(max(1, round(self.timeout_s * 1000)))}
-        if self.commit_answer != protocol.ANSWERED_WHEN_VISIBLE:
-            said[protocol.DISCHARGE_ANSWER] = self.commit_answer
-        if self.transactional_id is not None:
-            said[protocol.TRANSACTIONAL_ID] = self.transactional_id
-            said[protocol.TRANSACTION_HOLDER] = self.holder
-            if self.succeeds is not None:
-                said[protocol.TRANSACTION_SUCCEEDS] = self.succeeds
-        return said
-
-
-class ControlLink:
-    """A control link, on which one request after another is answered. Implements `SenderOwner`."""
-
-    def __init__(self, connection: ClientConnection, wish: CoordinatorWish) -> None:
+    def __init__(
+        self,
+        connection: ClientConnection,
+        network: Network,
+        log_name: str,
+        options: ProducerOptions,
+        *,
+        what: str,
+        fenced: type[HoldfastError],
+    ) -> None:
+        """`what`: name of the transactions in errors. `fenced`: error if another holder has the id now."""
         self.connection = connection
-        self.ended: HoldfastError | None = None  # why the link ended
+        self.ended: HoldfastError | None = None  # why no transaction can go on here
         self.last: LastTransaction | None = None
         self.member: str | None = None  # of a transaction group
-        self._what, self._fenced = wish.what, wish.fenced
-        self._sender: Sender | None = None
+        self._network, self._log, self._options = network, log_name, options
+        self._what, self._fenced = what, fenced
+        self._control: Sender | None = None
         self._answers: dict[int, asyncio.Future[DeliveryState]] = {}
         self._credit = asyncio.Event()
+        self._senders: dict[str, TransactionalSender] = {}
+        self._attaching = asyncio.Lock()
 
-    @classmethod
-    async def attach(
-        cls, connection: ClientConnection, wish: CoordinatorWish, bound_s: float, which: Identity
-    ) -> ControlLink:
-        """Attach a control link. `which`: identity of the cluster to which it must lead."""
-        link = cls(connection, wish)
+    async def open(self, properties: Mapping[str, Any], bound_s: float) -> None:
+        """Attach the control link."""
         try:
-            link._sender = await connection.attach_coordinator(wish.properties(), link, bound_s=bound_s, which=which)
+            self._control = await self.connection.attach_coordinator(
+                properties, self, bound_s=bound_s, which=self._network.cluster
+            )
         except HoldfastError as error:
-            raise link._typed(error) from error
-        link._learn(link._sender.properties)
-        return link
-
-    def _learn(self, told: Mapping[str, Any]) -> None:
+            raise self._typed(error) from error
+        told = self._control.properties
         last, member = told.get(protocol.LAST_TRANSACTION), told.get(protocol.GROUP_MEMBER)
         self.member = None if member is None else str(member)
         if isinstance(last, dict):
@@ -133,15 +113,45 @@ class ControlLink:
                 raise ProtocolError(f"{self._what}: the node's word on the last one cannot be read: {last}") from error
 
     @property
-    def is_asked(self) -> bool:
-        """True while a request is not answered."""
-        return bool(self._answers)
+    def is_busy(self) -> bool:
+        """True while something that was asked is not answered."""
+        waiting = any(sender.is_waiting for sender in self._senders.values())
+        return self._attaching.locked() or bool(self._answers) or waiting
 
     async def close(self) -> None:
-        """Close the link; the node rolls back its open transaction."""
+        """Close the connection; the node rolls back the open transaction."""
         self.ended = self.ended or LinkRefusedError(f"{self._what}: closed here")
-        if self._sender is not None:
-            await self._sender.close()
+        try:
+            if self._control is not None:
+                await self._control.close()
+        finally:  # even if the caller is cancelled again
+            await self.connection.close()
+
+    # ---------------------------------------------------------------- senders
+
+    def sender(self, partition: str) -> TransactionalSender | None:
+        """Return the open sender of a partition, if there is one."""
+        found = self._senders.get(partition)
+        return found if found is not None and found.ended is None else None
+
+    async def attach(self, partition: str, bound_s: float) -> None:
+        """Open the sender of a partition, if it is not. Raises the errors of the attach."""
+        async with self._attaching:
+            if self.sender(partition) is None:
+                found = TransactionalSender(partition, self._options.window)
+                found.link = await self.connection.attach_sender(
+                    self._log, partition, found, bound_s=bound_s,
+                    which=self._network.log(self._log), codec=Codec.named(self._options.compression),
+                )  # fmt: skip
+                found.queue.largest = found.link.max_message_size or NO_LIMIT
+                if found.ended is not None:  # the link ended right after its attach
+                    raise found.ended
+                self._senders[partition] = found
+
+    def give_up(self, book: Book, why: HoldfastError) -> None:
+        """Wait for nothing of this transaction any more."""
+        for sender in self._senders.values():
+            sender.give_up(book, why)
 
     # ---------------------------------------------------------------- asking
 
@@ -153,26 +163,26 @@ class ControlLink:
             raise lost.args[0] from lost
         if isinstance(outcome, Declared):
             return outcome.txn_id
-        raise self._refused(outcome, "no transaction was begun")
+        raise self._refusal(outcome, "no transaction was begun")
 
-    async def discharge(self, txn_id: bytes, *, fail: bool, bound_s: float) -> None:
+    async def discharge(self, txn_id: bytes, *, fail: bool) -> None:
         """Commit a transaction, or roll it back (`fail`).
 
         Raises NotSent, Unanswered, or the node's refusal, after which it is rolled back."""
-        outcome = await self._ask(encode_discharge(txn_id, fail), bound_s)
+        outcome = await self._ask(encode_discharge(txn_id, fail), self._options.delivery_timeout_s)
         if not isinstance(outcome, Accepted):
-            raise self._refused(outcome, "the transaction was rolled back", rolled_back=True)
+            raise self._refusal(outcome, "the transaction was rolled back", rolled_back=True)
 
     async def _ask(self, payload: bytes, bound_s: float) -> DeliveryState:
         number: int | None = None
         try:
             async with Patience(bound_s):
-                while self.ended is None and (self._sender is None or self._sender.credit < 1):
+                while self.ended is None and (self._control is None or self._control.credit < 1):
                     self._credit.clear()
                     await self._credit.wait()
-                if self.ended is not None or self._sender is None:
+                if self.ended is not None or self._control is None:
                     raise NotSent(self.ended)
-                (number,) = self._sender.send_many([payload])
+                (number,) = self._control.send_many([payload])
                 answer = self._answers[number] = asyncio.get_running_loop().create_future()
                 return await answer
         except TimeoutError:
@@ -184,17 +194,15 @@ class ControlLink:
             if number is not None:
                 self._answers.pop(number, None)
 
-    def _refused(self, outcome: DeliveryState, what: str, *, rolled_back: bool = False) -> HoldfastError:
-        if not isinstance(outcome, Rejected):
-            return ProtocolError(f"{self._what}: the node's answer is {type(outcome).__name__}")
-        return self._refusal(outcome.error, f"{self._what}: {what}", rolled_back=rolled_back)
-
-    def _refusal(self, error: Error | None, what: str, *, rolled_back: bool) -> HoldfastError:
-        """Make the program's error for a refusal by the coordinator.
+    def _refusal(self, outcome: DeliveryState, what: str, *, rolled_back: bool = False) -> HoldfastError:
+        """Make the program's error for an answer that accepts nothing.
 
         `rolled_back`: there was a transaction, and it is rolled back, whatever the reason."""
-        condition = "" if error is None else error.condition
-        text = f"{what}: {(error.description if error is not None else '') or condition or 'no reason was given'}"
+        if not isinstance(outcome, Rejected):
+            return ProtocolError(f"{self._what}: the node's answer is {type(outcome).__name__}")
+        error = outcome.error
+        condition, description = ("", "") if error is None else (error.condition, error.description)
+        text = f"{self._what}: {what}: {description or condition or 'no reason was given'}"
         if condition == LINK_STOLEN:
             return self._fenced(text)
         if rolled_back or condition in ROLLED_BACK:
@@ -208,7 +216,7 @@ class ControlLink:
             return UnsupportedError(str(error))
         return error
 
-    # ---------------------------------------------------------------- from the link
+    # ---------------------------------------------------------------- from the control link
 
     def on_credit(self) -> None:
         self._credit.set()
