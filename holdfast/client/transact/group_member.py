@@ -33,7 +33,7 @@ from holdfast.client.produce.delivery import PendingBatch
 from holdfast.client.produce.partition_routing import Partitions
 from holdfast.client.transact.transaction import BaseTransaction
 from holdfast.client.transact.transaction_manager import Transactor
-from holdfast.client.transact.transactor_session import NotSent, TransactorSession, Unanswered
+from holdfast.client.transact.transactor_session import TransactorSession, Unanswered
 
 log = logging.getLogger("holdfast.client")
 
@@ -135,14 +135,13 @@ class MemberTransactor(Transactor):
         """Prepare the member's transaction."""
         try:
             await session.discharge(txn_id, fail=False)
-        except (NotSent, Unanswered) as lost:
+        except Unanswered as lost:
             await self.drop()
-            why = lost.args[0]
-            if isinstance(why, GroupFencedError):
-                raise why from lost
+            if isinstance(lost.why, GroupFencedError):
+                raise lost.why from lost
             raise TransactionRolledBackError(
-                f"{self.what}: it is not known whether it is prepared ({why}); nobody was given its id, so that it "
-                "cannot be among the winners"
+                f"{self.what}: it is not known whether it is prepared ({lost.why}); nobody was given its id, so that "
+                "it cannot be among the winners"
             ) from lost
 
 

@@ -34,7 +34,7 @@ from holdfast.client.errors import (
 )
 from holdfast.client.options import ProducerOptions
 from holdfast.client.transact.leader_affinity import Home
-from holdfast.client.transact.transactor_session import LastTransaction, NotSent, TransactorSession, Unanswered
+from holdfast.client.transact.transactor_session import LastTransaction, TransactorSession, Unanswered
 from holdfast.client.transport.connection import ClientConnection
 from holdfast.client.transport.network import Backoff, Network
 from holdfast.client.waits.close_once import CloseOnce
@@ -173,18 +173,17 @@ class Transactor:
         Raises TransactionRolledBackError, ProducerFencedError (rolled back, too), or TransactionOutcomeUnknownError."""
         try:
             await session.discharge(txn_id, fail=False)
-        except NotSent as lost:
-            await self.drop()
-            if not empty:
-                why = lost.args[0]
-                if isinstance(why, ProducerFencedError):
-                    raise why from lost
-                text = f"the transaction was rolled back before its commit was asked for: {why}"
-                raise TransactionRolledBackError(text) from lost
         except Unanswered as lost:
             await self.drop()
-            if not empty:
-                await self._find_out(txn_id, lost.args[0])
+            if empty:
+                return
+            if lost.sent:
+                await self._find_out(txn_id, lost.why)
+            elif isinstance(lost.why, ProducerFencedError):
+                raise lost.why from lost
+            else:
+                text = f"the transaction was rolled back before its commit was asked for: {lost.why}"
+                raise TransactionRolledBackError(text) from lost
         except HoldfastError as error:
             self._hear(error)
             raise
@@ -213,7 +212,7 @@ class Transactor:
         """Roll a transaction back. After a lost answer the node rolls it back later, since no commit can follow."""
         try:
             await session.discharge(txn_id, fail=True)
-        except (NotSent, Unanswered):
+        except Unanswered:
             await self.drop()
         except TransactionRolledBackError:
             pass  # it was rolled back before

@@ -1,8 +1,8 @@
 """One connection of a producer's transactions: the link on which they are declared and discharged, and their senders.
 
-A commit whose answer never comes is neither a commit nor a rollback. So a call raises `NotSent` only if nothing was
-sent to the node, and `Unanswered` if the node may have got it; otherwise it returns the node's outcome. After
-`Unanswered` the caller finds the outcome out, or reports that it is unknown.
+A commit whose answer never comes is neither a commit nor a rollback. So a call that returns no outcome of the node
+raises `Unanswered`, which tells whether the node may have got it. Then the caller finds the outcome out, or reports
+that it is unknown.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ from holdfast.records.codec import Codec
 ROLLED_BACK = frozenset({TRANSACTION_ROLLBACK, TRANSACTION_TIMEOUT, TRANSACTION_UNKNOWN_ID})
 
 
-class NotSent(Exception):
-    """The request was not sent to the node; `args[0]` is the reason."""
-
-
 class Unanswered(Exception):
-    """The request was sent, and its answer will not come; `args[0]` is the reason."""
+    """The answer to a request will not come. `sent`: the node may have got it."""
+
+    def __init__(self, why: HoldfastError, *, sent: bool) -> None:
+        super().__init__(why)
+        self.why, self.sent = why, sent
 
 
 @dataclass(frozen=True)
@@ -159,8 +159,8 @@ class TransactorSession:
         """Begin a transaction and return its id. After a `retriable` error no transaction is left open."""
         try:
             outcome = await self._ask(encode_declare(), bound_s)
-        except (NotSent, Unanswered) as lost:
-            raise lost.args[0] from lost
+        except Unanswered as lost:
+            raise lost.why from lost
         if isinstance(outcome, Declared):
             return outcome.txn_id
         raise self._refusal(outcome, "no transaction was begun")
@@ -168,7 +168,7 @@ class TransactorSession:
     async def discharge(self, txn_id: bytes, *, fail: bool) -> None:
         """Commit a transaction, or roll it back (`fail`).
 
-        Raises NotSent, Unanswered, or the node's refusal, after which it is rolled back."""
+        Raises Unanswered, or the node's refusal, after which it is rolled back."""
         outcome = await self._ask(encode_discharge(txn_id, fail), self._options.delivery_timeout_s)
         if not isinstance(outcome, Accepted):
             raise self._refusal(outcome, "the transaction was rolled back", rolled_back=True)
@@ -180,16 +180,17 @@ class TransactorSession:
                 while self.ended is None and (self._control is None or self._control.credit < 1):
                     self._credit.clear()
                     await self._credit.wait()
-                if self.ended is not None or self._control is None:
-                    raise NotSent(self.ended)
+                if self.ended is not None:
+                    raise self.ended.with_traceback(None)
+                assert self._control is not None, "it has credit"
                 (number,) = self._control.send_many([payload])
                 answer = self._answers[number] = asyncio.get_running_loop().create_future()
                 return await answer
         except TimeoutError:
             late = TimeoutExpiredError(f"{self._what}: the node did not answer within {bound_s:g} s")
-            raise (NotSent(late) if number is None else Unanswered(late)) from None
+            raise Unanswered(late, sent=number is not None) from None
         except HoldfastError as error:
-            raise Unanswered(error) from error
+            raise Unanswered(error, sent=number is not None) from error
         finally:
             if number is not None:
                 self._answers.pop(number, None)
