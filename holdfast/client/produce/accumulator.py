@@ -68,8 +68,7 @@ class Accumulator:
     ) -> None:
         """`stuck`: events and bytes that are held by each sender without progress since a time."""
         self.failures = UnheardFailures(stop=options.after_failure == "raise")
-        # Called with a partition and the number of its events just confirmed.
-        self.on_confirmed: Callable[[str, int], None] | None = None
+        self.on_confirmed: Callable[[str, int], None] | None = None  # a partition, and events just confirmed
         self.events = 0  # waiting or unconfirmed
         self.has_room = True  # for who can wait for it
         self.this_turn = 0  # taken in since something went out last

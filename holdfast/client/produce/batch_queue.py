@@ -13,7 +13,7 @@ import sys
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from itertools import accumulate
+from itertools import accumulate, islice
 
 from holdfast.client.errors import EventTooLargeError
 from holdfast.client.events import Event
@@ -147,16 +147,9 @@ class BatchQueue:
 
     def withdraw(self, wanted: Callable[[PendingBatch], bool]) -> list[PendingBatch]:
         """Take out all that are wanted."""
-        kept: deque[PendingBatch] = deque()
-        found: list[PendingBatch] = []
-        released = 0
-        for at, batch in enumerate(self._batches):
-            if wanted(batch):
-                found.append(batch)
-            else:
-                kept.append(batch)
-                released += at < self._released
-        self._batches, self._released = kept, released
+        found = [batch for batch in self._batches if wanted(batch)]
+        self._released -= sum(map(wanted, islice(self._batches, self._released)))
+        self._batches = deque(batch for batch in self._batches if not wanted(batch))
         if self._open in found:
             self._open = None
         return found

@@ -107,7 +107,7 @@ class PartitionSender:
     ) -> None:
         """`identity`: of an idempotent producer. `accumulator`: keeps the books of the producer about all its
         partitions."""
-        self.partition = partition
+        self.partition, self.what = partition, f"{log}, partition {partition}"
         self.queue = BatchQueue(partition, options.window, accumulator.failures.add)
         self._network, self._log, self._stats, self._accumulator = network, log, stats, accumulator
         self._identity = identity
@@ -125,10 +125,6 @@ class PartitionSender:
         self._progress_at_s = 0.0
         self._task: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
-
-    @property
-    def what(self) -> str:
-        return f"{self._log}, partition {self.partition}"
 
     # ---------------------------------------------------------------- from the producer
 
@@ -416,7 +412,11 @@ class PartitionSender:
                 identity=None if identity is None else identity.link_properties(),
             )  # fmt: skip
         except LinkRefusedError as error:
-            raise self._of_refused_attach(error) from error
+            lost = identity is not None and (error.condition == NOT_ALLOWED or (identity.known and self._is_named))
+            if not lost or isinstance(error, (*FATAL, NotFoundError)):
+                raise
+            # It was open before, or claims numbers that the node does not know: it must begin anew.
+            raise ProducerStateError(f"the node does not let us go on: {error}", condition=error.condition) from error
         if identity is not None:
             try:
                 identity.adopt(link.properties, self.what, is_publishing=self._first_number() is not None)
@@ -431,15 +431,6 @@ class PartitionSender:
         asked, self._asked = self._asked, None
         if asked is not None:
             asked.settle(error)
-
-    def _of_refused_attach(self, error: LinkRefusedError) -> LinkRefusedError:
-        """Name the refusal: a producer that was open before, or claims unknown numbers, must begin anew."""
-        identity = self._identity
-        if identity is None or isinstance(error, (*FATAL, NotFoundError)):
-            return error
-        if error.condition == NOT_ALLOWED or (identity.known and not identity.renews):
-            return ProducerStateError(f"the node does not let us go on: {error}", condition=error.condition)
-        return error
 
     async def _until_trouble(self) -> None:
         """Return when the link ended, when an answer has to be decided on, or when there was no progress with events
@@ -529,8 +520,7 @@ class PartitionSender:
         self._closed_by = None  # that is dealt with: it is no reason to attach elsewhere
         doubtful = self.queue.withdraw(lambda batch: batch.in_doubt)
         identity.renew()
-        for batch in self.queue:
-            batch.number = None
+        self._take_numbers_off(identity)
         for batch in doubtful:
             if batch.publication is not None:
                 batch.publication.doubted_as = None  # its owner is told now
@@ -598,7 +588,7 @@ class PartitionSender:
         identity, doubted_as = self._identity, publication.doubted_as
         if doubted_as is None or identity is None or not identity.renews:
             return False
-        if not identity.gives(doubted_as):
+        if doubted_as[:2] != (identity.group_id, identity.owner_level):
             publication.doubted_as = None  # it is told once; given again, it is a new request
             raise self._for_ever_in_doubt(len(publication), None)
         return True

@@ -56,10 +56,6 @@ class ProducerIdentity:
             **({protocol.PRODUCER_RENEWS: True} if self.renews else {}),
         }
 
-    def gives(self, numbers: Numbering) -> bool:
-        """Tell whether these are of the group and level under which numbers are given now."""
-        return (numbers.producer_id, numbers.epoch) == (self.group_id, self.owner_level)
-
     def renew(self) -> None:
         """Begin with new numbers, under the next level; a group without any more levels is left for another one."""
         if self.owner_level is None or self.owner_level == MAX_OWNER_LEVEL:

@@ -29,12 +29,9 @@ class Sending(ABC):
 
     _partitions: Partitions
     _accumulator: Accumulator
-    _barred = False
-    """`_check_takes` has something to say, perhaps: one flag to look at for each event."""
-    _numbered = False
-    """An `Event` that is given learns its number."""
-    _named = False
-    """The program has named the producer in each partition, by the rules of Event Hubs."""
+    _barred = False  # `_check_takes` has something to say, perhaps: one flag to look at for each event
+    _numbered = False  # an `Event` that is given learns its number
+    _named = False  # the program has named the producer in each partition, by the rules of Event Hubs
 
     # ---------------------------------------------------------------- what differs
 

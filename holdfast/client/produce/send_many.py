@@ -70,7 +70,8 @@ class Pieces:
         self._texts = str in kinds
         self.bare: Sequence[bytes | str] = self._events if kinds <= {bytes, str} else ()
         """The events, if all of them are bodies; else none."""
-        own_keys = not self.bare and key is None and partition is None and any(map(_key_of, events))
+        named_places = bool(self.bare) or key is not None or partition is not None
+        own_keys = not named_places and any(isinstance(one, Event) and one.key is not None for one in events)
         self.partition = None if own_keys else place_for(key, partition)
         """Where all of them go. None: the call names no place, and each event goes where its own key says."""
 
@@ -110,10 +111,6 @@ class Pieces:
             claim([event for _, given in by_place.values() for event in given if event is not None])
         self._at += len(whole)
         return [Piece(place, messages, False, given) for place, (messages, given) in by_place.items()]
-
-
-def _key_of(event: Event | bytes | str) -> object:
-    return event.key is not None if isinstance(event, Event) else None
 
 
 def _fitting(sizes: list[int]) -> int:
