@@ -36,14 +36,12 @@ YIELD_BYTES = 1 << 20
 # than with uvloop, and in the next one those who await it go on.
 TURNS_GIVEN = 3
 
-# How often who waits for room looks whether a partition is stuck, and without progress for how long it is.
-LOOK_AGAIN_S = 0.02
-STUCK_AFTER_S = 0.1
-# Who waits for room because of the latency is woken as soon as there is so much, or half of all: enough for a good
-# piece, and little enough that nodes do not idle between one burst and the next.
+LOOK_AGAIN_S = 0.02  # a caller that waits for room looks so often whether a partition is stuck
+STUCK_AFTER_S = 0.1  # a partition is, without progress for so long
+# A caller that waits for room because of the latency is woken as soon as there is so much, or half of all: enough for a
+# good piece, and little enough that nodes do not idle between one burst and the next.
 ROOM_BYTES = 256 * 1024
-# Bookkeeping per event besides its bytes, so that a million empty events are not free.
-EVENT_OVERHEAD_BYTES = 200
+EVENT_OVERHEAD_BYTES = 200  # reckoned for each event besides its bytes: a million empty ones are not free
 
 
 class BatchSender(Protocol):
@@ -51,11 +49,8 @@ class BatchSender(Protocol):
 
     queue: BatchQueue
 
-    def pump(self) -> None:
-        """The turn is over: send what may be sent now."""
-
-    def not_sent(self, why: HoldfastError) -> None:
-        """Give up what was never sent: it would stand behind what is missing."""
+    def pump(self) -> None: ...
+    def not_sent(self, why: HoldfastError) -> None: ...
 
 
 class Accumulator:
@@ -109,8 +104,7 @@ class Accumulator:
         self._looking = None
         stuck = self._stuck(self._loop.time() - STUCK_AFTER_S)
         self._stuck_bytes = sum(size + events * EVENT_OVERHEAD_BYTES for events, size in stuck)
-        if not self.has_room:
-            self._room_again()
+        self._room_again()
         if not self.has_room:
             self._looking = self._loop.call_later(LOOK_AGAIN_S, self._look_again)
 

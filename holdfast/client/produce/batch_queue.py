@@ -37,7 +37,6 @@ class BatchQueue:
         self._released = 0  # so many of the first ones
 
     def __iter__(self) -> Iterator[PendingBatch]:
-        """Every batch, in order."""
         return iter(self._batches)
 
     # ---------------------------------------------------------------- in
@@ -155,5 +154,4 @@ class BatchQueue:
         return found
 
     def withdraw_released(self) -> list[PendingBatch]:
-        """Take out all that were released."""
         return [self.leaves() for _ in range(self._released)]

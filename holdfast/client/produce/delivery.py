@@ -24,7 +24,7 @@ from holdfast.amqp.messages.message import offset_text
 from holdfast.client.callbacks import FAULTS, report
 from holdfast.client.errors import BatchFullError, HoldfastError
 from holdfast.client.events import Event, as_event, encode_event
-from holdfast.client.produce.event_batch import MAX_BATCH_EVENTS, EventBatch, Events
+from holdfast.client.produce.event_batch import MAX_BATCH_EVENTS, EventBatch
 from holdfast.client.produce.producer_identity import following
 from holdfast.client.produce.send_many import claim
 from holdfast.client.transport.batch_transfers import EVENT_BYTES
@@ -34,17 +34,13 @@ from holdfast.records.record_batch import OpenBatch, RecordBatch
 
 Done = Callable[[HoldfastError | None], None]
 
-EVENT_COST = EVENT_BYTES + MAX_HEAD_BYTES
-"""Bytes of an event in a batch besides its record, at most."""
+EVENT_COST = EVENT_BYTES + MAX_HEAD_BYTES  # bytes of an event in a batch besides its record, at most
 
 
 @dataclass(frozen=True, slots=True)
 class DeliveryResult:
-    """The place where events stand.
-
-    `offset` is that of the (first) event, as a consumer sees it; None: the node does not tell, as those that are not
-    Holdfast's. `sequence_number` is that of the (first) event, None without idempotence.
-    """
+    """The place where events stand. `offset` and `sequence_number` are those of the first one: the offset as a consumer
+    sees it, None if the node does not tell; the number is None without idempotence."""
 
     partition: str | None
     offset: str | None
@@ -120,7 +116,6 @@ class PendingBatch:
         """Leave the first ones here; the others are in what is returned."""
         batch = self.open
         assert batch is not None, "it was sealed"
-        assert 0 < events < self.events, "a batch without events"
         rest = self.rest = PendingBatch(self.partition, self._unclaimed)
         rest.since_s = self.since_s
         pieces, batch.pieces = batch.pieces, batch.pieces[:events]
@@ -208,7 +203,9 @@ class PendingBatch:
             self._waiters.pop(future, None)
 
 
-def publication_of(batch: EventBatch | Events, key: str | None, partition: str, *, named: bool) -> PendingBatch:
+def publication_of(
+    batch: EventBatch | Sequence[Event | bytes | str], key: str | None, partition: str, *, named: bool
+) -> PendingBatch:
     """Make the batch that an idempotent producer publishes as a whole. `named`: by a producer with `partition_options`,
     which publishes an event only once (Event Hubs)."""
     if len(batch) > MAX_BATCH_EVENTS:

@@ -1,16 +1,12 @@
 """A batch: events for one place, gathered until there is no more room, published together.
 
-The problem: who gathers events must learn at once when one more does not fit, and an idempotent producer must not give
-its numbers to something that changes afterwards. The rules never broken: what was added fits; nothing is added while
-the batch is being published, or after it was.
+Rules never broken: what was added fits; nothing is added while the batch is being published, since an idempotent
+producer must not give its numbers to something that changes afterwards.
 
-Events are encoded when they are added, and numbered when they are sent: batches may be sent in another order than they
-were filled in.
+Events are encoded when they are added, and numbered when they are sent: batches may be sent in another order.
 """
 
 from __future__ import annotations
-
-from collections.abc import Iterable, Sequence
 
 from holdfast.client.errors import BatchFullError, ConfigurationError, EventTooLargeError, InvalidOperationError
 from holdfast.client.events import Event, encode_content, encode_event
@@ -20,31 +16,6 @@ MAX_BATCH_BYTES = 1 << 20  # the default; what one entry of the replicated log h
 MAX_BATCH_EVENTS = 4096
 """A node that is short of memory remembers so many events of each producer, so a batch that failed is still recognised
 when it is sent once more."""
-
-
-Events = Sequence["Event | bytes | str"]
-
-
-def place_of(
-    batch: EventBatch | Events, partition: str | None, key: str | None, *, named: bool
-) -> tuple[str | None, str | None]:
-    """(partition, key) where a batch, or a list of events, goes. Raises ConfigurationError, InvalidOperationError.
-    `named`: it is sent by a producer with `partition_options`."""
-    if isinstance(batch, EventBatch):
-        if partition is not None or key is not None:
-            raise ConfigurationError("a batch knows where it goes", advice="name the place in create_batch")
-        if batch.named != named:
-            raise InvalidOperationError(
-                "the batch was made by a producer of the other kind (with partition_options or without)",
-                advice="make it by create_batch of the producer that sends it",
-            )
-        return batch.partition, batch.key
-    if isinstance(batch, str | bytes | bytearray | Event) or not isinstance(batch, Iterable):
-        raise ConfigurationError(
-            f"send_batch takes a batch or a list of events, not a {type(batch).__name__}",
-            advice="send() publishes a single event",
-        )
-    return partition, key
 
 
 class EventBatch:

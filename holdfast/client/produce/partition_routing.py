@@ -17,14 +17,17 @@ from holdfast.client.produce.producer_identity import ProducerIdentity
 from holdfast.client.transport.log_info import read_info
 from holdfast.client.transport.network import Network
 
-# Events without key and partition stay with one partition for so many events: batches stay whole, the load spreads.
-ROUND_ROBIN_RUN = 64
+ROUND_ROBIN_RUN = 64  # events without key and partition go to the same one: batches stay whole, the load spreads
 
 
 class Partitions:
     def __init__(self, network: Network, log: str, options: ProducerOptions, stats: ProducerStats) -> None:
         self.names: list[str] = []
-        self.accumulator = Accumulator(options, latency_target_s=options.latency_target_s, stuck=self._stuck)
+        self.accumulator = Accumulator(
+            options,
+            latency_target_s=options.latency_target_s,
+            stuck=lambda since_s: [sender.stuck(since_s) for sender in self._senders.values()],
+        )
         self._network, self._log, self._options, self._stats = network, log, options, stats
         self._senders: dict[str, PartitionSender] = {}
         self._turn = 0
@@ -34,9 +37,6 @@ class Partitions:
         self.accumulator.close()
         await asyncio.gather(*(sender.close() for sender in self._senders.values()))
         await self._network.close()
-
-    def _stuck(self, since_s: float) -> list[tuple[int, int]]:
-        return [sender.stuck(since_s) for sender in self._senders.values()]
 
     # ---------------------------------------------------------------- which
 

@@ -72,9 +72,7 @@ QUIESCE_BOUND_S = 15.0
 STALL_SHARE = 0.5  # of the delivery timeout: a link that confirms nothing for so long is given up for another one
 CANCEL_BOUND_S = 2.0  # a publication that is cancelled is awaited for so long: more than a change of leaders takes
 FATAL = (ProducerStateError, ProducerStolenError, LogDeletedError)  # to an idempotent producer in a partition
-
 ADVICE_TO_PUBLISH_AGAIN = "send the same batch again, by this producer: what had arrived is not stored twice"
-
 ADVICE_ON_DOUBT = "read what is there, or send them again, which may store them twice"
 
 
@@ -625,10 +623,8 @@ class PartitionSender:
 
 
 def _offset_in(state: DeliveryState) -> int | None:
-    """The offset of a batch that has this outcome; None: it is another one, or the node does not tell.
-
-    AMQP's `accepted` has no room for it: a link lists our outcome among those of its source, and may be answered with
-    it. A peer that does not know it answers in plain AMQP."""
+    """The offset of a batch that has this outcome, which AMQP's `accepted` has no room for; None: it is another one, or
+    the node answers in plain AMQP."""
     if not isinstance(state, OtherState) or state.code != protocol.STORED_CODE:
         return None
     match state.fields:

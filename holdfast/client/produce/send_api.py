@@ -12,16 +12,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from holdfast.amqp.messages.data_section import MAX_HEAD_BYTES
-from holdfast.client.errors import BufferFullError, ConfigurationError
+from holdfast.client.errors import BufferFullError, ConfigurationError, InvalidOperationError
 from holdfast.client.events import Event, as_event, encode_event
 from holdfast.client.produce.accumulator import Accumulator, BatchSender
 from holdfast.client.produce.delivery import Delivery, DeliveryResult, Done
-from holdfast.client.produce.event_batch import EventBatch, place_of
+from holdfast.client.produce.event_batch import EventBatch
 from holdfast.client.produce.partition_routing import Partitions
-from holdfast.client.produce.send_many import Pieces, check_many, claim
+from holdfast.client.produce.send_many import Pieces, claim
 
-MAX_MESSAGE_BYTES = (1 << 32) - 1 - MAX_HEAD_BYTES
-"""Lengths are 32 bits wide wherever they are written."""
+MAX_MESSAGE_BYTES = (1 << 32) - 1 - MAX_HEAD_BYTES  # lengths are 32 bits wide wherever they are written
 
 
 class Sending(ABC):
@@ -131,10 +130,9 @@ class Sending(ABC):
         in the first ones; a transaction that this happens to can only be rolled back."""
         accumulator = self._accumulator
         self._check_takes()
-        check_many(events)
-        self._check_place(key, partition, events)
         place_for = self._partitions.place_for
         pieces = Pieces(events, key, partition, place_for, numbered=self._numbered, named=self._named)
+        self._check_place(key, partition, events)
         if key is None and partition is None and pieces.partition is not None:
             self._partitions.turn_passes()
         parts: list[Delivery] = []
@@ -173,9 +171,20 @@ class Sending(ABC):
         what had arrived is not stored twice. Another one may have stored single events (`UndeliveredError` tells how
         many). Under a transaction all of it counts, or nothing, as of all that is sent there."""
         self._check_takes()
-        partition, key = place_of(batch, partition, key, named=self._named)
         if isinstance(batch, EventBatch):
-            self._check_place(key, partition)
+            if partition is not None or key is not None:
+                raise ConfigurationError("a batch knows where it goes", advice="name the place in create_batch")
+            if batch.named != self._named:
+                raise InvalidOperationError(
+                    "the batch was made by a producer of the other kind (with partition_options or without)",
+                    advice="make it by create_batch of the producer that sends it",
+                )
+            partition, key = batch.partition, batch.key
+        elif isinstance(batch, str | bytes | bytearray | Event) or not isinstance(batch, Iterable):
+            raise ConfigurationError(
+                f"send_batch takes a batch or a list of events, not a {type(batch).__name__}",
+                advice="send() publishes a single event",
+            )
         else:
             batch = list(batch)
             self._check_place(key, partition, batch)

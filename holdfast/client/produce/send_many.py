@@ -29,14 +29,6 @@ class Piece(NamedTuple):
     given: Sequence[Event | None]  # objects that learn their numbers, by place; or none at all
 
 
-def check_many(events: object) -> None:
-    if isinstance(events, str | bytes | bytearray | memoryview) or not isinstance(events, Sequence):
-        raise ConfigurationError(
-            f"send_many takes a list of events, not a {type(events).__name__}",
-            advice="send() takes a single event; of an iterator, make lists of some hundred events",
-        )
-
-
 def claim(events: Sequence[Event]) -> None:
     """Note that they are published from now on; raises if one of them cannot be, and claims none then."""
     for event in events:
@@ -63,6 +55,11 @@ class Pieces:
     ) -> None:
         """`place_for`: the partition of a key, or of a name. `numbered`: an `Event` learns its number. `named`: it
         belongs to the producer that takes it in."""
+        if isinstance(events, str | bytes | bytearray | memoryview) or not isinstance(events, Sequence):
+            raise ConfigurationError(
+                f"send_many takes a list of events, not a {type(events).__name__}",
+                advice="send() takes a single event; of an iterator, make lists of some hundred events",
+            )
         self._events: list[Any] = list(events)  # the caller may change its own while this call waits
         self._key, self._numbered, self._named, self._place_for = key, numbered, named, place_for
         self._at = 0
