@@ -120,7 +120,8 @@ class Transactor:
         """Close the session, without waiting for answers; the node rolls back its open transaction."""
         session, self._session = self._session, None
         if session is not None:
-            self._hear(session.ended)
+            if isinstance(session.ended, ProducerFencedError):
+                self.fenced = self.fenced or session.ended
             await session.close()
 
     async def close(self) -> None:
@@ -135,10 +136,6 @@ class Transactor:
     def wrote(self, session: TransactorSession, partitions: Collection[str]) -> None:
         """Note that a transaction with events in these partitions was committed."""
         self._home.wrote(partitions, session.connection.address)
-
-    def _hear(self, error: HoldfastError | None) -> None:
-        if isinstance(error, ProducerFencedError):
-            self.fenced = self.fenced or error
 
     # ---------------------------------------------------------------- transactions
 
@@ -159,9 +156,6 @@ class Transactor:
                 await self.drop()  # a transaction may be open there whose id we do not know; another would be refused
                 raise
             except HoldfastError as error:
-                self._hear(error)
-                if isinstance(error, ProducerFencedError):
-                    raise
                 await self.drop()
                 if not error.retriable or loop.time() >= deadline_s:
                     raise
@@ -184,9 +178,6 @@ class Transactor:
             else:
                 text = f"the transaction was rolled back before its commit was asked for: {lost.why}"
                 raise TransactionRolledBackError(text) from lost
-        except HoldfastError as error:
-            self._hear(error)
-            raise
 
     async def _find_out(self, txn_id: bytes, why: HoldfastError) -> None:
         """Ask for the outcome of a commit whose answer got lost (`why`); return if it was committed, else raise."""
@@ -198,7 +189,6 @@ class Transactor:
         try:
             last = (await self.session(self._deadline_s())).last
         except HoldfastError as error:
-            self._hear(error)
             raise _unknown(f"{lost}, and nobody could be asked: {error}", pair) from error
         if last is None or (last.producer_id, last.epoch) < pair:  # pairs only rise, and the next one is in use now
             raise TransactionRolledBackError(f"the transaction was rolled back: its commit was never decided ({why})")
@@ -212,12 +202,9 @@ class Transactor:
         """Roll a transaction back. After a lost answer the node rolls it back later, since no commit can follow."""
         try:
             await session.discharge(txn_id, fail=True)
-        except Unanswered:
-            await self.drop()
         except TransactionRolledBackError:
             pass  # it was rolled back before
-        except HoldfastError as error:
-            self._hear(error)
+        except (Unanswered, HoldfastError):
             await self.drop()
 
 

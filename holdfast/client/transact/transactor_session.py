@@ -205,7 +205,8 @@ class TransactorSession:
         condition, description = ("", "") if error is None else (error.condition, error.description)
         text = f"{self._what}: {what}: {description or condition or 'no reason was given'}"
         if condition == LINK_STOLEN:
-            return self._fenced(text)
+            self.ended = fenced = self._fenced(text)  # for good, whatever else ends it
+            return fenced
         if rolled_back or condition in ROLLED_BACK:
             return TransactionRolledBackError(text, condition=condition)
         return LinkRefusedError(text, condition=condition, retriable=condition in RETRIABLE_CONDITIONS)
