@@ -79,6 +79,7 @@ class BaseTransaction(Sending):
         self._state = TransactionPhase.NEW
         self._session: TransactorSession | None = None
         self._why: HoldfastError | None = None  # why it is doomed, and can only be rolled back
+        self._touched = False  # something was sent under it, or is about to be
         self._answers = 0
         self._positions: list[HandedOut] = []
         self._places: set[str] = set()  # that its events went to
@@ -121,11 +122,6 @@ class BaseTransaction(Sending):
         await self.abort()
 
     @property
-    def _is_touched(self) -> bool:
-        """Something was sent under it, or is about to be."""
-        return bool(self._places or self._positions)
-
-    @property
     def _may_end(self) -> bool:
         return self._state is TransactionPhase.OPEN
 
@@ -150,6 +146,7 @@ class BaseTransaction(Sending):
         sender = None if session is None or session.ended is not None else session.sender(partition)
         if sender is not None:
             sender.serve(self)
+            self._touched = True
             self._places.add(partition)
         return sender
 
@@ -175,7 +172,7 @@ class BaseTransaction(Sending):
             self._check_takes()
             assert self._session is not None
             if self._session.ended is not None:
-                if self._is_touched:
+                if self._touched:
                     self.fail(self._session.ended)
                     self._check_takes()
                 self._session, self.txn_id = await self._transactor.declare()
@@ -265,7 +262,7 @@ class BaseTransaction(Sending):
             await self._abort()
             raise (self._transactor.fenced or self._why).with_traceback(None)
         try:
-            await self._transactor.commit(self._session, self.txn_id, empty=not self._is_touched)
+            await self._transactor.commit(self._session, self.txn_id, empty=not self._touched)
         except TransactionOutcomeUnknownError:
             self._state = TransactionPhase.UNKNOWN
             raise
@@ -351,7 +348,7 @@ class Transaction(BaseTransaction):
         if not positions:
             return
         session, at_once = await self._ready(), asyncio.Semaphore(NOTED_AT_ONCE)
-        self._positions += positions
+        self._touched = True
 
         async def note(one: HandedOut) -> None:
             async with at_once:
@@ -371,6 +368,7 @@ class Transaction(BaseTransaction):
                 self.fail(failure)
             if isinstance(failure, BaseException):
                 raise failure
+        self._positions += positions
 
 
 def _heard(task: asyncio.Future[None]) -> None:
