@@ -18,6 +18,7 @@ from holdfast.client import (
     TransactionRolledBackError,
 )
 from holdfast.client.consume.uncommitted_events import HandedOutEvents
+from holdfast.client.transport.management_requests import Exchange
 from tests.unit.client.support.members import filled
 from tests.unit.client.support.real_cluster import Nodes
 from tests.unit.client.support.transacting import bodies, cut
@@ -65,6 +66,31 @@ async def test_positions_move_with_the_commit_and_not_without_it(nodes: Nodes) -
         assert await consumer.commit() == dict.fromkeys("0123", f"{9:016x}")
         async with producer.transaction() as tx:
             await tx.commit_offsets(consumer)
+
+
+async def test_positions_that_were_not_noted_since_their_call_was_cancelled_are_not_committed(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = await filled(nodes, partitions=1, count=10)
+    asked = asyncio.Event()
+
+    async def unanswered(*_: object) -> None:
+        asked.set()
+        await asyncio.Event().wait()
+
+    producing = ProducerClient(nodes.servers, source)
+    async with asyncio.timeout(60), producing as producer, reader(nodes, source) as consumer:
+        await took(consumer, 4)
+        async with producer.transaction() as tx:
+            with monkeypatch.context() as patch:
+                patch.setattr(Exchange, "run", unanswered)
+                committing = asyncio.ensure_future(tx.commit_offsets(consumer))
+                await asked.wait()
+                committing.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await committing
+        assert [one.partition for one in consumer.handed_out()] == ["0"]
+        assert await committed(nodes, source) == {"0": 0}
 
 
 async def test_only_positions(nodes: Nodes) -> None:
