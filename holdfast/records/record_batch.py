@@ -49,6 +49,9 @@ from holdfast.records.decompression_limits import Undecodable
 from holdfast.records.lengths import LENGTH_BYTES, ends_of, size_of, split, table_of
 
 VERSION = 1
+"""Newest version of record batches that this program knows."""
+OLDEST_VERSION = 1
+"""A program writes and reads what the release before it wrote, too, so that clients and nodes may differ by one."""
 MAX_RECORDS = 65_536
 """Bounds what a damaged count can make a reader allocate."""
 SEQUENCES = 1 << 31
@@ -77,6 +80,10 @@ _KNOWN = 0b111 | 1 << 3 | 1 << 4 | 1 << 5 | 1 << 14 | 1 << 15
 
 class Damaged(ValueError):
     """The bytes are not what was written. The text says what is wrong."""
+
+
+class UnknownBatch(Damaged):
+    """The bytes are as they were written, by a program that knows more than this one."""
 
 
 class Numbering(NamedTuple):
@@ -109,6 +116,13 @@ class BatchHead(NamedTuple):
             VERSION, 0, attributes, count, offset, time_ms, first, events, producer, epoch, 0, sequence, content, seal
         )
         return _FRONT.pack(HEAD_BYTES - 4 + content_bytes, crc32c(fields)) + fields
+
+
+def agreed_version(theirs: object) -> int | None:
+    """The version to use with a peer that says that it knows all up to this one; None: there is none in common."""
+    if not isinstance(theirs, int) or isinstance(theirs, bool) or theirs < OLDEST_VERSION:
+        return None
+    return min(theirs, VERSION)
 
 
 class _Opened:
@@ -432,16 +446,16 @@ def read_batch(data: bytes, at: int = 0) -> tuple[RecordBatch, int]:
         raise Damaged(f"a record batch that claims {length} bytes in {size - 4}")
     start = at + HEAD_BYTES
     version, flags, bits, *fields = _HEAD.unpack_from(data, at + _FRONT.size)
-    if version != VERSION:
-        raise Damaged(f"version {version} of a record batch is not known here")
     if crc32c(memoryview(data)[at + _FRONT.size : start]) != checksum:
         raise Damaged("the checksum of a record batch's head does not match")
+    if version != VERSION:
+        raise UnknownBatch(f"version {version} of a record batch is not known here")
     count, offset, time_ms, first, events, producer, epoch, unused, sequence, content, seal = fields
     if flags or unused or bits & ~_KNOWN or not bits & Attributes.APPEND_TIME:
-        raise Damaged(f"attributes {bits:#06x} and flags {flags:#04x} of a record batch are not known here")
+        raise UnknownBatch(f"attributes {bits:#06x} and flags {flags:#04x} of a record batch are not known here")
     codec = bits & Attributes.CODEC
     if codec and codec not in READABLE:
-        raise Damaged(f"compression {name_of(codec)} (codec {codec}) of a record batch is not supported here")
+        raise UnknownBatch(f"compression {name_of(codec)} (codec {codec}) of a record batch is not supported here")
     columns = LENGTH_BYTES + (DIGEST_BYTES if bits & Attributes.DIGESTS else 0)
     if not 0 < count <= MAX_RECORDS or end - start < columns * count:
         raise Damaged(f"a record batch that claims {count} records in {size} bytes")

@@ -67,7 +67,7 @@ from holdfast.client.transport.security.credentials import Security
 from holdfast.client.transport.security.sasl_login import ASKS_FOR_LOGIN, login_of
 from holdfast.client.waits.suspend_aware_timeout import Patience
 from holdfast.records.codec import Codec
-from holdfast.records.record_batch import VERSION
+from holdfast.records.record_batch import OLDEST_VERSION, VERSION, agreed_version
 
 NO_TLS_THERE = "is it a port for TLS, and does the node take this client's certificate?"
 LOGIN_ADVICE = "log in as a user (--user and --password-file, or user and password), by a token or by a certificate"
@@ -221,12 +221,13 @@ class ClientConnection(asyncio.Protocol):
         if which is not None:
             which.learn(sender.properties)
         if partition is not None:
-            agreed = sender.properties.get(protocol.RECORD_BATCHES)
-            if agreed != VERSION:
+            told = sender.properties.get(protocol.RECORD_BATCHES)
+            if agreed_version(told) is None:
                 sender.abandon()
                 raise UnsupportedError(
-                    f"{sender.what}: the node does not take record batches of version {VERSION} (it says {agreed!r})",
-                    advice="connect to a node of this version of Holdfast, or use another AMQP client for that one",
+                    f"{sender.what}: the node does not take record batches of version {OLDEST_VERSION} to {VERSION} "
+                    f"(it says {told!r})",
+                    advice="install the client of the node's release, or use another AMQP client for that node",
                 )
             sender.send_batches(codec)
         return sender

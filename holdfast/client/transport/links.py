@@ -19,7 +19,7 @@ from holdfast.client.errors import HoldfastError
 from holdfast.client.transport.address import Address
 from holdfast.client.transport.batch_transfers import BatchTransfers
 from holdfast.records.codec import Codec
-from holdfast.records.record_batch import VERSION, RecordBatch
+from holdfast.records.record_batch import VERSION, RecordBatch, agreed_version
 
 IN_BATCHES: Mapping[str, Any] = {protocol.RECORD_BATCHES: uint(VERSION)}
 """Property of an attach that says that the link takes record batches."""
@@ -172,7 +172,7 @@ class Receiver(ClientLink):
     @property
     def in_batches(self) -> bool:
         """True if each delivery holds record batches; credit counts deliveries."""
-        return self.properties.get(protocol.RECORD_BATCHES) == VERSION
+        return agreed_version(self.properties.get(protocol.RECORD_BATCHES)) is not None
 
     @property
     def credit(self) -> int:

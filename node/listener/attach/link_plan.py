@@ -18,7 +18,7 @@ from enum import Enum, auto
 from holdfast import protocol
 from holdfast.amqp import Link, ReceiverLink, SenderLink, Source, Target
 from holdfast.amqp.errors import INVALID_FIELD, NOT_ALLOWED, NOT_IMPLEMENTED, Error
-from holdfast.records.record_batch import VERSION
+from holdfast.records.record_batch import agreed_version
 from node.listener import errors
 from node.listener.amqp_transactions.coordinator_attach import CoordinatorTerms, coordinator_terms_of
 from node.listener.broker_interface import Broker
@@ -131,8 +131,7 @@ def _plan_outgoing(link: SenderLink, broker: Broker) -> LinkPlan:
 def _in_batches(link: SenderLink, partition: str | None, chosen: Selection, wish: GroupTerms | None) -> bool:
     """Tell whether the peer takes record batches, and this link can do with them: all is of one partition, nothing
     becomes of a single event (its settlement moves no position, no transaction takes it), and none is left out."""
-    version = link.remote_properties.get(protocol.RECORD_BATCHES)
-    if not isinstance(version, int) or isinstance(version, bool) or version < VERSION:
+    if agreed_version(link.remote_properties.get(protocol.RECORD_BATCHES)) is None:
         return False
     of_one = partition is not None or (wish is not None and wish.group is not None)  # the nodes choose it
     whole = chosen.predicate is None or chosen.predicate.is_range

@@ -19,7 +19,7 @@ from holdfast.amqp import ReceiverLink, Transfers, uint
 from holdfast.amqp.messages.data_section import content_at
 from holdfast.records.batch_validation import check_head
 from holdfast.records.decompression_limits import MAX_UNCOMPRESSED_BYTES
-from holdfast.records.record_batch import VERSION, Attributes, Damaged, RecordBatch, read_batch
+from holdfast.records.record_batch import Attributes, Damaged, RecordBatch, agreed_version, read_batch
 from node.listener import errors
 from node.listener.amqp_transactions.connection_transaction import ClientTransaction
 from node.listener.attach.link_plan import LinkPlan
@@ -40,8 +40,7 @@ TYPICAL_BYTES = 64 * 1024.0
 
 def asks_for_batches(link: ReceiverLink) -> bool:
     """Tell whether the peer has announced a version of record batches that this node knows."""
-    highest = link.remote_properties.get(protocol.RECORD_BATCHES)
-    return isinstance(highest, int) and not isinstance(highest, bool) and highest >= VERSION
+    return agreed_version(link.remote_properties.get(protocol.RECORD_BATCHES)) is not None
 
 
 class IncomingBatchLink(IncomingLink):
@@ -53,7 +52,9 @@ class IncomingBatchLink(IncomingLink):
         self._credit.mean_size = TYPICAL_BYTES
 
     def accept(self, properties: Mapping[str, Any] | None) -> None:
-        super().accept({**(properties or {}), protocol.RECORD_BATCHES: uint(VERSION)})
+        agreed = agreed_version(self.link.remote_properties.get(protocol.RECORD_BATCHES))
+        assert agreed is not None, "`asks_for_batches`"
+        super().accept({**(properties or {}), protocol.RECORD_BATCHES: uint(agreed)})
 
     def _take(self, event: Transfers, transaction: ClientTransaction | None) -> None:
         for at, payload in enumerate(event.payloads):

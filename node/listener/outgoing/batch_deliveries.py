@@ -30,12 +30,11 @@ it."""
 
 
 class BatchDeliveries:
-    properties: Mapping[str, object] = {protocol.RECORD_BATCHES: uint(VERSION)}
-    """Link properties that tell the peer of batches."""
-
-    def __init__(self, largest: int, delivered: Callable[[int, int], None]) -> None:
+    def __init__(self, largest: int, delivered: Callable[[int, int], None], version: int = VERSION) -> None:
         """`largest`: bytes of the peer's largest message, 0: no limit. `delivered`: told of events that are sent in
-        addition to the first of each delivery."""
+        addition to the first of each delivery. `version`: of the batches."""
+        self.properties: Mapping[str, object] = {protocol.RECORD_BATCHES: uint(version)}
+        """Link properties that tell the peer of batches."""
         self._room = largest - SECTION_BYTES if largest else 1 << 62
         self._delivered = delivered
 

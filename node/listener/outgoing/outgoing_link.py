@@ -31,7 +31,7 @@ from holdfast.amqp import Credit, SenderLink, Settlements, Source, annotated, of
 from holdfast.amqp.encoding.codec import symbol_array
 from holdfast.amqp.errors import INTERNAL_ERROR, MESSAGE_SIZE_EXCEEDED, RESOURCE_LIMIT_EXCEEDED, Error
 from holdfast.amqp.links.memory_accounting import DELIVERY_BYTES
-from holdfast.records.record_batch import Damaged
+from holdfast.records.record_batch import Damaged, agreed_version
 from node.client_transactions.transaction import StagedPosition
 from node.listener import errors
 from node.listener.attach.link_plan import LinkPlan
@@ -61,8 +61,9 @@ class OutgoingLink(Endpoint):
         assert plan.selection is not None
         self._selection = plan.selection
         self._deliveries: SingleDeliveries | BatchDeliveries = SingleDeliveries()
-        if plan.batches:
-            self._deliveries = BatchDeliveries(link.remote_max_message_size, host.delivered)
+        version = agreed_version(link.remote_properties.get(protocol.RECORD_BATCHES))
+        if plan.batches and version is not None:
+            self._deliveries = BatchDeliveries(link.remote_max_message_size, host.delivered, version)
         self._cursors: list[PartitionCursor] = []
         self._ready: dict[PartitionCursor, None] = {}  # in order; polling them may yield something
         self._asking_ends = False
