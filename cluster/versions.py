@@ -5,13 +5,15 @@ program knows a range of them. The cluster has one *active* version, which the m
 (`cluster/metadata`): until an operator raises it, all nodes say, log and store what belongs to it, and nothing newer.
 So nodes of two releases work together, and going back is installing the old program again.
 
-The rules: only what proposes, sends or writes asks for the active version; `apply` never does, since replicas
-would answer it at different entries: a command says by itself what it is. A program that meets a command that it does
-not know stops that replica (`cluster.raft.UnknownEntry`) instead of refusing what others carry out.
+The rules: only what proposes, sends or writes asks for the active version (`cluster/features.py`); `apply` never
+does, since replicas would answer it at different entries: a command says by itself what it is. A program that meets a
+command that it does not know stops that replica (`cluster.raft.UnknownEntry`) instead of refusing what others carry
+out. What is written in a layout of its own is written in that of the active version, and read in each of `Layouts`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 OLDEST = 14
@@ -52,6 +54,30 @@ class VersionRange:
 
 
 OURS = VersionRange(OLDEST, NEWEST)
+
+
+class Layouts:
+    """Layouts of one thing on disk: the number of each, by the version that brought it, the oldest first. The first is
+    that of OLDEST: a layout leaves the table when no version that writes it is known any more."""
+
+    __slots__ = ("_newest_first", "numbers")
+
+    def __init__(self, by_version: Mapping[int, int]) -> None:
+        self.numbers = tuple(by_version.values())
+        self._newest_first = tuple(by_version.items())[::-1]
+
+    def at(self, active: int) -> int:
+        """The layout to write while this version is active. UNSET: the oldest, which every program here reads."""
+        for version, layout in self._newest_first:
+            if version <= active:
+                return layout
+        return self.numbers[0]
+
+    def __contains__(self, layout: object) -> bool:
+        return layout in self.numbers
+
+    def __str__(self) -> str:
+        return " and ".join(map(str, self.numbers))
 
 
 def mismatch(ours: VersionRange, active: int, theirs: VersionRange, their_active: int) -> str | None:

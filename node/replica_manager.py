@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from itertools import islice
 from typing import Any
 
+from cluster.features import Features
 from cluster.metadata import COORDINATORS, MetadataView, PartitionRecord
 from cluster.raft import MultiRaft, RaftGroup, erase_group, forget_group, stored_groups
 from cluster.rpc import PeerNetwork, ReplicaState
@@ -72,6 +73,7 @@ class ReplicaManager:
         lived_ms: Callable[[], int] | None = None,
         incarnation: int = 0,
         turn_input: TurnInput | None = None,
+        features: Features | None = None,
     ) -> None:
         """`now_ms`: the time that is stamped; `lived_ms`: that by which retention deletes (`cluster_clock.py`).
         `incarnation`: that of this node's data directory."""
@@ -87,6 +89,7 @@ class ReplicaManager:
         self._now_ms = now_ms or _now_ms
         self._lived_ms = lived_ms or self._now_ms
         self._incarnation = incarnation
+        self._features = features or Features()
         self._network: PeerNetwork | None = None
         self.calls: LeaderCalls
         self._sightings = NodeSightings(node_id, view)
@@ -211,7 +214,9 @@ class ReplicaManager:
         )
 
     def _start(self, group_id: int, partition: PartitionRecord) -> None:
-        replica = PartitionReplica(partition.name, group_id, self._disk, self._now_ms, on_dirty=self.input.add)
+        replica = PartitionReplica(
+            partition.name, group_id, self._disk, self._now_ms, on_dirty=self.input.add, features=self._features
+        )
         group = self._open_group(group_id, partition, replica)
         replica.bind(group)
         replica.on_role_change = lambda _: self.role_changed(group)
@@ -253,7 +258,7 @@ class ReplicaManager:
             self._multiraft.quarantine(
                 group_id, "given up by an operator: it begins anew when this node is started again"
             )
-        forget_group(group_id, batch)
+        forget_group(group_id, batch, self._multiraft.active_version())
         self._disk.write(batch)
         self._disk.sync()
         log.warning("group %d was given up here, and begins anew without a vote", group_id)

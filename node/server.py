@@ -25,7 +25,6 @@ from cluster.metadata import KEPT_ENTRIES, CommandProposer, MetadataMachine, Met
 from cluster.raft import METADATA_GROUP, FetchRequest, MultiRaft, RaftGroup, RaftOptions
 from cluster.rpc import AddressInUse, PeerNetwork, Who
 from cluster.stale_copy_detection import STARTS_REMEMBERED, DirectoryStart
-from cluster.versions import OURS
 from node import peer_codec
 from node.admin.administration import Administration
 from node.admin.users_and_grants import AccessAdministration
@@ -45,6 +44,7 @@ from node.replica_manager import ReplicaManager
 from node.routing_events import RoutingEvents
 from node.startup.bootstrap import Bootstrap
 from node.startup.clock_check import watch_clock
+from node.startup.data_migration import DataMigration
 from node.startup.discovery import NodeDiscovery
 from node.startup.first_user import have_first_user
 from node.startup.listener_security import Gates, peer_tls_of, tls_of
@@ -100,6 +100,7 @@ class Node:
             AddressInUse: a configured address cannot be listened on.
         """
         self._fatal = asyncio.get_running_loop().create_future()
+        self._migration = DataMigration(Path(self.config.node.data_dir))
         await self._start_monitoring()
         self._voters = dict(await self._discovery.join())
         self._compose()
@@ -131,6 +132,7 @@ class Node:
         self._health.serving = True
         self._tasks.append(asyncio.create_task(self._replicas.keep_retention(), name="retention"))
         self._tasks.append(asyncio.create_task(self._replicas.keep_time(), name="time"))
+        self._tasks.append(asyncio.create_task(self._migrate(), name="migration"))
         watching = watch_clock(self._clock, self._clock_memory, self._drain, self._failed)
         self._tasks.append(asyncio.create_task(watching, name="clock"))
         registering = asyncio.create_task(self._register(), name="register")
@@ -208,7 +210,8 @@ class Node:
         storage = config.storage
         disk_options = DiskOptions(direct=storage.direct)
         identity = NodeIdentity(config.cluster.name, self.node_id, members)
-        self._disk = Store(Path(config.node.data_dir), identity, disk_options)
+        features = self._migration.features
+        self._disk = Store(Path(config.node.data_dir), identity, disk_options, version=features.version)
         self._clock_memory = ClockMemory(self._disk)
         self._clock = ClusterClock(len(members), _wall_ms, time.monotonic, self._clock_memory.noted_ms)
         options = RaftOptions(
@@ -226,12 +229,15 @@ class Node:
             lambda node, m: self._network.send(node, m),
             options,
             alone=len(members) == 1,
+            active_version=lambda: features.version,
         )
-        machine = MetadataMachine()
+        machine = MetadataMachine(features.known)
         self._view = MetadataView(machine)
         self._metadata = self._multiraft.open_group(
             METADATA_GROUP, members, machine, mute=True, keep_entries=KEPT_ENTRIES
         )
+        self._view.on_change(lambda: self._rise(self._view.active_version))
+        self._rise(self._view.active_version)
         self._proposer = CommandProposer(
             self._metadata,
             self.node_id,
@@ -249,6 +255,7 @@ class Node:
             incarnation=self._disk.identity.incarnation,
             now_ms=self._clock.now_ms,
             lived_ms=self._clock.lived_ms,
+            features=features,
         )
         self._bootstrap = Bootstrap(self._metadata, frozenset(members) - {self.node_id})
 
@@ -265,7 +272,9 @@ class Node:
             lambda: self._metadata.remembers_nothing,
             registered_start=self._view.start,
             memory=StoredStarts(self._disk, self._failed),
-            active=lambda: self._view.active_version,
+            versions=self._migration.features.known,
+            active=lambda: self._migration.features.heard,
+            on_active=self._rise,
         )
         self._network = PeerNetwork(
             self.node_id,
@@ -288,6 +297,7 @@ class Node:
             serve_fetch=self._multiraft.serve_fetch,
             tls=peer_tls_of(self.config.cluster),
         )
+        self._migration.features.on_rise.append(self._network.tell_active_version)
         self._multiraft.on_fetch = self._fetch
         self._multiraft.room.waiting_bytes = self._network.waiting_bytes
         self._replicas.attach(self._network)
@@ -308,6 +318,7 @@ class Node:
             self._health,
             self._replicas.states,
             self._replicas.repair,
+            self._migration.features,
         )
         coordinators = Coordinators(self._view, self._proposer.execute, self._routing_events.until)
         self._transactions = TransactionManager(self.node_id, self._replicas.calls, coordinators, self._start_of_ids)
@@ -337,6 +348,7 @@ class Node:
             network=self._network,
             drain=self._drain,
             clock=self._clock,
+            migration=self._migration,
             listeners=self._listeners,
         )
         self._health = Health(parts)
@@ -421,6 +433,19 @@ class Node:
         else:
             self._failed(OlderCopy(self._disk.path, found))
 
+    def _rise(self, version: int) -> None:
+        """Take in the active version, from the metadata inside the turn that applies it, or from a peer."""
+        try:
+            self._migration.features.rise(version)
+        except StorageError as error:
+            self._failed(error)
+
+    async def _migrate(self) -> None:
+        try:
+            await self._migration.run(self._multiraft, self._disk)
+        except Exception as error:  # noqa: BLE001  a node that cannot write its data must not go on
+            self._failed(error)
+
     def _peer_up(self, node: int) -> None:
         self._multiraft.peer_up(node)
         self._loop.wake()
@@ -454,7 +479,15 @@ class Node:
         listeners = {section.name: str(section.advertised) for section in self.config.listener}
         address, incarnation = self._voters[self.node_id], self._disk.identity.incarnation
         start, drawn = self._own_start(), secrets.randbits(64) or 1
-        command = register_node(self.node_id, address, listeners, incarnation, start, cluster_id=drawn, versions=OURS)
+        command = register_node(
+            self.node_id,
+            address,
+            listeners,
+            incarnation,
+            start,
+            cluster_id=drawn,
+            versions=self._migration.features.known,
+        )
         await register(command, self._proposer, listeners, self._bootstrap.waits_for)
         if (user := self._gates.first_user) is not None:
             await have_first_user(user, self._proposer, self._view, self._administration.current)

@@ -25,10 +25,11 @@ from cluster.metadata.types import (
 )
 from cluster.metadata.users_and_grants import AccessState, grant_from_pb, grant_to_pb, user_from_pb, user_to_pb
 from cluster.stale_copy_detection import KnownStart
-from cluster.versions import VersionRange
+from cluster.versions import UNSET, Layouts, VersionRange
 
 CHECKPOINT_VERSION = 6
-READABLE = (3, 4, 5, CHECKPOINT_VERSION)
+CHECKPOINTS = Layouts({14: CHECKPOINT_VERSION})
+READABLE = (3, 4, 5, *CHECKPOINTS.numbers)
 """3 knew neither users nor grants, 4 no identity of the cluster, 5 no versions of nodes. A
 program must not read what it would forget."""
 
@@ -82,9 +83,10 @@ def decode_result(data: bytes) -> CommandResult:
     return Ok(log_from_pb(result.log) if result.HasField("log") else None)
 
 
-def encode_checkpoint(state: MetadataState) -> bytes:
+def encode_checkpoint(state: MetadataState, version: int = UNSET) -> bytes:
+    """Encode a checkpoint in the layout of a version."""
     checkpoint = pb.Checkpoint(
-        version=CHECKPOINT_VERSION,
+        version=CHECKPOINTS.at(version),
         next_group=state.next_group,
         next_log_id=state.next_log_id,
         nodes=[
@@ -126,7 +128,7 @@ def decode_checkpoint(data: bytes) -> MetadataState:
     checkpoint = pb.Checkpoint.FromString(data)
     if checkpoint.version not in READABLE:
         raise CheckpointUnreadable(
-            f"metadata checkpoint of version {checkpoint.version}; this program reads {CHECKPOINT_VERSION}: "
+            f"metadata checkpoint of version {checkpoint.version}; this program reads {CHECKPOINTS}: "
             "start the version that wrote it"
         )
     fault = METADATA.fault(checkpoint) or compression_fault(checkpoint.logs)

@@ -16,7 +16,7 @@ from cluster.metadata.command_validation import entry_fault, is_of_later_version
 from cluster.metadata.state import ON_ACCESS, MetadataState
 from cluster.metadata.types import CommandResult, Ok, Refusal
 from cluster.raft import ENTRY_REGULAR, DiskBatch, UnknownEntry
-from cluster.versions import INSTALL, OURS, VersionRange
+from cluster.versions import INSTALL, OURS, UNSET, VersionRange
 
 KEPT_ENTRIES = 1000
 """Entries of the log that are kept at least; at most twice as many while all nodes are there. A node that was away for
@@ -57,8 +57,8 @@ class MetadataMachine:
             self._changed()
         return result
 
-    def checkpoint(self) -> bytes:
-        return encode_checkpoint(self.state)
+    def checkpoint(self, version: int = UNSET) -> bytes:
+        return encode_checkpoint(self.state, version)
 
     def restore(self, index: int, data: bytes | None) -> None:
         try:

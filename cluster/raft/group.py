@@ -501,6 +501,16 @@ class RaftGroup:
         self._compaction.ask(index)
         self._multiraft.mark_dirty(self)
 
+    def rewrite(self) -> None:
+        """Write the checkpoint and the hard state again, in the layouts of the active version."""
+        self._compaction.rewrite()
+        self._multiraft.mark_dirty(self)
+
+    @property
+    def rewritten_version(self) -> int:
+        """The active version when this process wrote the checkpoint and the hard state last; UNSET: it has not."""
+        return min(self._compaction.checkpoint_version, self._log_store.hard_state_version)
+
     def transfer(self, node: NodeId) -> None:
         """Hand leadership over: stop taking proposals, wait until `node` has everything, order it to
         campaign."""

@@ -77,8 +77,8 @@ class StateMachine(Protocol):
         is a result, not an exception. `data` begins with ENTRY_REGULAR.
         """
 
-    def checkpoint(self) -> bytes:
-        """The derived state at the last applied index."""
+    def checkpoint(self, version: int) -> bytes:
+        """The derived state at the last applied index, in the layout of this version."""
 
     def restore(self, index: int, data: bytes | None) -> None:
         """Start from a checkpoint taken at `index`; `data` is None for the empty state of a new group.

@@ -46,6 +46,7 @@ from cluster.raft.replication.inflight_limit import InflightLimit
 from cluster.raft.replication.message_encoding import IncomingMessage, OutgoingMessage
 from cluster.raft.snapshot.bandwidth import FetchBudget
 from cluster.raft.snapshot.sender import SnapshotSender
+from cluster.versions import UNSET
 
 log = logging.getLogger(__name__)
 
@@ -81,12 +82,14 @@ class MultiRaft:
         options: RaftOptions | None = None,
         *,
         alone: bool = True,
+        active_version: Callable[[], int] = lambda: UNSET,
     ) -> None:
-        """`alone`: the cluster has no other node."""
+        """`alone`: the cluster has no other node. `active_version`: of all that is written and sent."""
         if node_id < 1:
             raise ValueError(f"a node id is 1 or more, not {node_id}")
         self.node_id = node_id
         self.options = options or RaftOptions()
+        self.active_version = active_version
         self.now = clock.monotonic()
         self.room = InflightLimit()
         self.on_wake: Callable[[], None] | None = None
@@ -188,7 +191,10 @@ class MultiRaft:
     ) -> RaftGroup:
         options = replace(self.options, commit_lag_s=inf) if patient else self.options
         batch = partial(self.batch_of, group_id)
-        log_store = LogStore(group_id, disk, self._cache, batch, self._note_vote, self._note_entries, mute=mute)
+        log_store = LogStore(
+            group_id, disk, self._cache, batch, self._note_vote, self._note_entries, mute=mute,
+            active_version=self.active_version,
+        )  # fmt: skip
         append_emit = self._emit_early if self.options.eager_appends else self._emit
         return RaftGroup(
             group_id, self.node_id, members, machine, log_store, self, self._emit, append_emit, options,

@@ -165,18 +165,20 @@ class FetchRequest(_message.Message):
     def __init__(self, group: _Optional[int] = ..., version: _Optional[int] = ..., number: _Optional[int] = ..., snapshot: _Optional[int] = ..., entries_from: _Optional[int] = ..., rows_after: _Optional[bytes] = ..., state_from: _Optional[int] = ..., max_bytes: _Optional[int] = ...) -> None: ...
 
 class FetchReply(_message.Message):
-    __slots__ = ("group", "version", "number", "checksum", "body")
+    __slots__ = ("group", "version", "number", "checksum", "body", "active")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     CHECKSUM_FIELD_NUMBER: _ClassVar[int]
     BODY_FIELD_NUMBER: _ClassVar[int]
+    ACTIVE_FIELD_NUMBER: _ClassVar[int]
     group: int
     version: int
     number: int
     checksum: int
     body: bytes
-    def __init__(self, group: _Optional[int] = ..., version: _Optional[int] = ..., number: _Optional[int] = ..., checksum: _Optional[int] = ..., body: _Optional[bytes] = ...) -> None: ...
+    active: int
+    def __init__(self, group: _Optional[int] = ..., version: _Optional[int] = ..., number: _Optional[int] = ..., checksum: _Optional[int] = ..., body: _Optional[bytes] = ..., active: _Optional[int] = ...) -> None: ...
 
 class Manifest(_message.Message):
     __slots__ = ("snapshot", "base_index", "base_term", "index", "state_bytes")

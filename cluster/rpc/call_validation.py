@@ -46,6 +46,7 @@ RPC_RANGES: dict[str, Range] = {
     "LeaderHints.groups": GROUP,
     "LeaderHints.terms": TERM,
     "LeaderHints.leaders": NODE,
+    "ActiveVersion.version": COUNT,
     "Clock.wall_ms": (0, 1 << 53),
     "StreamEnd.code": COUNT,
     "Failure.leader": NODE,

@@ -64,6 +64,10 @@ def _unset() -> int:
     return UNSET
 
 
+def _ignored(_: int) -> None:
+    """No-op for a node without versions of its own, in tests."""
+
+
 @dataclass
 class Who:
     """The node, as it presents itself, and as it judges others."""
@@ -95,6 +99,8 @@ class Who:
     versions: VersionRange = OURS
     active: Callable[[], int] = _unset
     """Returns the cluster's active version, as far as is known here."""
+    on_active: Callable[[int], None] = _ignored
+    """Called with the active version of a caller that is let in, before anything that it says is looked at."""
 
     def __post_init__(self) -> None:
         self.starts = Starts(self.memory, lambda node: self.registered(node), lambda node: self.registered_start(node))
@@ -156,6 +162,7 @@ class Who:
         if (fault := self.copy_fault(hello)) is not None:
             self.copies[hello.node] = hello.incarnation
             return _copied(hello.node, fault)
+        self.on_active(hello.protocol)
         return None
 
     def copy_fault(self, hello: Hello) -> str | None:

@@ -46,16 +46,24 @@ class LeaderHints(_message.Message):
     def __init__(self, groups: _Optional[_Iterable[int]] = ..., terms: _Optional[_Iterable[int]] = ..., leaders: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Frame(_message.Message):
-    __slots__ = ("hello", "messages", "hints", "clock")
+    __slots__ = ("hello", "messages", "hints", "clock", "active")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     HINTS_FIELD_NUMBER: _ClassVar[int]
     CLOCK_FIELD_NUMBER: _ClassVar[int]
+    ACTIVE_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     messages: _containers.RepeatedCompositeFieldContainer[_raft_pb2.RaftMessage]
     hints: LeaderHints
     clock: Clock
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., messages: _Optional[_Iterable[_Union[_raft_pb2.RaftMessage, _Mapping]]] = ..., hints: _Optional[_Union[LeaderHints, _Mapping]] = ..., clock: _Optional[_Union[Clock, _Mapping]] = ...) -> None: ...
+    active: ActiveVersion
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., messages: _Optional[_Iterable[_Union[_raft_pb2.RaftMessage, _Mapping]]] = ..., hints: _Optional[_Union[LeaderHints, _Mapping]] = ..., clock: _Optional[_Union[Clock, _Mapping]] = ..., active: _Optional[_Union[ActiveVersion, _Mapping]] = ...) -> None: ...
+
+class ActiveVersion(_message.Message):
+    __slots__ = ("version",)
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    def __init__(self, version: _Optional[int] = ...) -> None: ...
 
 class Clock(_message.Message):
     __slots__ = ("wall_ms",)

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
+from cluster.features import Features
 from cluster.metadata import (
     CommandProposer,
     InvalidRequest,
@@ -61,6 +62,7 @@ class Administration:
         health: Health,
         states: Callable[[Sequence[int]], list[ReplicaState]],
         repair: Callable[[int], None],
+        features: Features | None = None,
     ) -> None:
         self._node_id = node_id
         self._group = group
@@ -73,6 +75,7 @@ class Administration:
         self._health = health
         self._states = states
         self._repair = repair
+        self._features = features or Features()
         self._reads: dict[str, Callable[[Mapping[str, Any]], Any]] = {
             "log.list": self._list_logs,
             "log.describe": self._describe_log,

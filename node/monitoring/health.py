@@ -114,6 +114,7 @@ class Health:
             "leads": len(self._parts.drain.led()),
             "replicas": sum(1 for _ in self._parts.replicas.all_open()),
             "behind": self.behind(),
+            "data_versions": [self._parts.migration.versions.oldest, self._parts.migration.versions.newest],
             "free_bytes": self._parts.disk.free_bytes(),
             "quarantined": [
                 {"group": number, "partition": self._parts.name_of(number), "reason": reason}

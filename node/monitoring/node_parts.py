@@ -14,6 +14,7 @@ from node.listener import Listener
 from node.monitoring.event_loop_lag import LoopWatch
 from node.raft_loop import RaftLoop
 from node.replica_manager import ReplicaManager
+from node.startup.data_migration import DataMigration
 from node.storage import Store
 
 
@@ -32,6 +33,7 @@ class NodeParts:
     network: PeerNetwork
     drain: Drain
     clock: ClusterClock
+    migration: DataMigration
     listeners: Sequence[Listener]  # filled when they are made
 
     def name_of(self, group: int) -> str:

@@ -17,6 +17,7 @@ import hashlib
 import logging
 from collections.abc import Callable
 
+from cluster.features import Features
 from cluster.raft import Disk, DiskBatch, NotLeader
 from holdfast.records.codec import Codec
 from holdfast.records.record_batch import Damaged, RecordBatch
@@ -87,12 +88,15 @@ class PartitionReplica:
         *,
         limits: PartitionLimits | None = None,
         on_dirty: Callable[[PartitionReplica], None] | None = None,
+        features: Features | None = None,
     ) -> None:
         self.partition = partition
         self.group_id = group_id
         self.limits = limits or PartitionLimits()
         self.on_role_change: Callable[[PartitionReplica], None] | None = None
         self.on_damaged: Callable[[PartitionReplica, Exception], None] | None = None
+        self.features = features or Features()
+        """Features that a leader may use in what it proposes."""
         self._on_dirty = on_dirty
         self._machine = PartitionMachine()
         self._index = OffsetIndex(group_id, disk)
@@ -192,8 +196,8 @@ class PartitionReplica:
         for reader in list(self._readers):
             reader.more()
 
-    def checkpoint(self) -> bytes:
-        return self._machine.checkpoint()
+    def checkpoint(self, version: int) -> bytes:
+        return self._machine.checkpoint(version)
 
     def rows(self) -> list[tuple[bytes, bytes]]:
         return [group_range(self.group_id)]

@@ -19,8 +19,8 @@ from typing import Any
 import msgspec
 
 from cluster.raft import UnknownEntry
-from cluster.versions import INSTALL
-from holdfast.records.record_batch import Damaged, RecordBatch
+from cluster.versions import INSTALL, UNSET, Layouts
+from holdfast.records.record_batch import Damaged, RecordBatch, UnknownBatch
 from node.partition.consumer_groups.group_state import (
     Claim,
     Commit,
@@ -53,6 +53,7 @@ from node.partition.transactions.transaction_state import (
 )
 
 LAYOUT = 7
+LAYOUTS = Layouts({14: LAYOUT})
 
 LONGEST_STEP_MS = 60_000
 """Longest step of lived time from one entry to the next. A log that rested for a week looks just like a clock that
@@ -256,7 +257,7 @@ class PartitionMachine:
         state.applied_index = index
         try:
             command: Command = decode(entry)
-        except UnknownCommand as error:
+        except (UnknownCommand, UnknownBatch) as error:
             raise UnknownEntry(f"entry {index}: {error}, which this program does not know: {INSTALL}") from error
         except Damaged as error:
             return self._reject(index, "damaged", str(error))
@@ -412,10 +413,11 @@ class PartitionMachine:
 
     # ------------------------------------------------------------ checkpoint
 
-    def checkpoint(self) -> bytes:
-        """Encode the state. Equal bytes mean equal replicas."""
+    def checkpoint(self, version: int = UNSET) -> bytes:
+        """Encode the state in the layout of a version. Equal bytes mean equal replicas."""
         full = msgspec.structs.replace(
             self.state,
+            layout=LAYOUTS.at(version),
             producers=self.producers.rows(),
             groups=self.ownership.rows(),
             transactions=self.transactions.row(),
@@ -431,14 +433,12 @@ class PartitionMachine:
             state = msgspec.msgpack.decode(data, type=LogState)
         except msgspec.DecodeError as error:
             raise WrongCheckpoint(f"the checkpoint of a partition cannot be read: {error}") from error
-        if state.layout != LAYOUT:
-            raise WrongCheckpoint(f"checkpoint layout {state.layout}; this program reads {LAYOUT}")
+        if state.layout not in LAYOUTS:
+            raise WrongCheckpoint(f"checkpoint layout {state.layout}; this program reads {LAYOUTS}")
         self.producers = ProducerTable(state.producers, state.lived_ms)
         self.ownership = GroupTable(state.groups, state.lived_ms)
         self.transactions = TransactionTable(state.transactions)
-        self.state = msgspec.structs.replace(
-            state, layout=LAYOUT, producers=[], groups=[], transactions=TransactionsRow()
-        )
+        self.state = msgspec.structs.replace(state, producers=[], groups=[], transactions=TransactionsRow())
 
 
 def _takes_over(command: GroupCommand) -> bool:

@@ -1,6 +1,15 @@
 """The store of a node. See store.py for how it keeps its promises."""
 
-from node.storage.errors import AlreadyOpen, DiskFull, ForeignData, OlderCopy, StorageDamaged, StorageError, SyncFailed
+from node.storage.errors import (
+    AlreadyOpen,
+    DiskFull,
+    ForeignData,
+    OlderCopy,
+    OtherVersion,
+    StorageDamaged,
+    StorageError,
+    SyncFailed,
+)
 from node.storage.node_identity import NodeIdentity
 from node.storage.rocksdb_options import DiskOptions
 from node.storage.store import Store
@@ -15,6 +24,7 @@ __all__ = [
     "ForeignData",
     "NodeIdentity",
     "OlderCopy",
+    "OtherVersion",
     "StorageDamaged",
     "StorageError",
     "Store",

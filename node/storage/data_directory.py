@@ -2,6 +2,7 @@
 
 format    what this is, written last when the directory is made: without it nothing in here was ever acknowledged
 lock      held while a process works on it
+versions  which layouts may be in here; see data_versions.py
 synced    how far it is durable, or that a sync failed; see durable_length.py
 db/       RocksDB
 journal/  see wal/write_ahead_log.py
@@ -17,7 +18,10 @@ from node.storage.errors import AlreadyOpen, ForeignData, StorageDamaged
 from node.storage.fsync import sync_data, sync_directory
 
 FORMAT = b"holdfast-storage 8\n"
-PARTS = ("db", "journal", "lock", "synced", "format.new", "discovery.json", "discovery.json.new", "discovery.lock")
+PARTS = (
+    "db", "journal", "lock", "synced", "format.new", "versions", "versions.new",
+    "discovery.json", "discovery.json.new", "discovery.lock",
+)  # fmt: skip
 
 
 def take_lock(path: Path) -> int:

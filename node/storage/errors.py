@@ -50,6 +50,10 @@ class ForeignData(StorageError):
     """Raised when the directory holds the data of another node, another cluster, or not of a node at all."""
 
 
+class OtherVersion(StorageError):
+    """Raised when the directory holds layouts of a version that this program does not know. Nothing was changed."""
+
+
 class OlderCopy(StorageError):
     """Raised when the directory is a copy: it lacks what the node has promised since."""
 

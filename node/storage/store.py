@@ -28,7 +28,7 @@ from types import TracebackType
 
 from rocksdict import Rdict, ReadOptions, WriteBatch, WriteOptions
 
-from node.storage import data_directory, disk_space
+from node.storage import data_directory, data_versions, disk_space
 from node.storage.durable_length import DurableLength, check_manifest
 from node.storage.errors import StorageDamaged, StorageError, SyncFailed, translate
 from node.storage.fsync import forget_cached_in, make_directory
@@ -65,8 +65,18 @@ FLUSH_POLL_S = 0.005
 class Store:
     """The store, as `cluster.raft.Disk`. Open it with the identity of the node; close it, or use it in a `with`."""
 
-    def __init__(self, path: Path | str, identity: NodeIdentity, options: DiskOptions | None = None) -> None:
+    def __init__(
+        self,
+        path: Path | str,
+        identity: NodeIdentity,
+        options: DiskOptions | None = None,
+        *,
+        version: int | None = None,
+    ) -> None:
+        """`version`: of what is written into a new directory; None, in tests and tools: that of data without the
+        file (`data_versions.py`)."""
         self.path = Path(path)
+        self._version = version
         self.identity = identity  # as stored, once it is open
         self._options = options or DiskOptions()
         self._db: Rdict | None = None
@@ -117,6 +127,8 @@ class Store:
         self.sync()
         if not complete:
             self._watermark.sync()
+            if self._version is not None:
+                data_versions.write(self.path, data_versions.DataVersions(self._version, self._version))
             data_directory.finish(self.path)
 
     def _write_path(self) -> WritePath | None:

@@ -201,8 +201,8 @@ class CoordinatorReplica:
         if one is not None and one.pair not in self._ripe:
             self._markers.send(one.name, self.group.term)
 
-    def checkpoint(self) -> bytes:
-        return self._machine.checkpoint()
+    def checkpoint(self, version: int) -> bytes:
+        return self._machine.checkpoint(version)
 
     def restore(self, index: int, data: bytes | None) -> None:
         self._machine.restore(data)

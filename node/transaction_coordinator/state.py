@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
+from cluster.versions import Layouts
 from node.transaction_coordinator.coordinator_commands import How, LastEnd, NodeStart
 from node.transaction_coordinator.transaction_groups.group_state_machine import WriterRecord
 from node.transaction_coordinator.transitions import TransactionState
 
 LAYOUT = 1
+LAYOUTS = Layouts({14: LAYOUT})
 
 NEVER = -1
 

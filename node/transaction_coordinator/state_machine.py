@@ -36,6 +36,7 @@ from typing import Any
 
 import msgspec
 
+from cluster.versions import UNSET
 from node.partition.state_machine import WrongCheckpoint
 from node.transaction_coordinator.coordinator_commands import (
     MAX_HOLDER_CHARACTERS,
@@ -58,7 +59,7 @@ from node.transaction_coordinator.coordinator_commands import (
     decode,
 )
 from node.transaction_coordinator.repeated_requests import completed, ended, goes_on, over, registered, was_passed_over
-from node.transaction_coordinator.state import LAYOUT, NEVER, CoordinatorState, TransactionalId
+from node.transaction_coordinator.state import LAYOUTS, NEVER, CoordinatorState, TransactionalId
 from node.transaction_coordinator.transaction_groups.group_commands import (
     MEMBER_PREFIX,
     member_id,
@@ -422,10 +423,11 @@ class CoordinatorMachine:
 
     # ------------------------------------------------------------ checkpoint
 
-    def checkpoint(self) -> bytes:
-        """Encode the state. Equal bytes mean equal replicas."""
+    def checkpoint(self, version: int = UNSET) -> bytes:
+        """Encode the state in the layout of a version. Equal bytes mean equal replicas."""
         ids = [self._ids[name] for name in sorted(self._ids)]
-        return msgspec.msgpack.encode(msgspec.structs.replace(self.state, ids=ids, writers=self.writers.rows()))
+        full = msgspec.structs.replace(self.state, layout=LAYOUTS.at(version), ids=ids, writers=self.writers.rows())
+        return msgspec.msgpack.encode(full)
 
     def restore(self, data: bytes | None) -> None:
         if data is None:
@@ -436,8 +438,8 @@ class CoordinatorMachine:
             state = msgspec.msgpack.decode(data, type=CoordinatorState)
         except msgspec.DecodeError as error:
             raise WrongCheckpoint(f"the checkpoint of a coordinator cannot be read: {error}") from error
-        if state.layout != LAYOUT:
-            raise WrongCheckpoint(f"checkpoint layout {state.layout}; this program reads {LAYOUT}")
+        if state.layout not in LAYOUTS:
+            raise WrongCheckpoint(f"checkpoint layout {state.layout}; this program reads {LAYOUTS}")
         self._ids = {one.name: one for one in state.ids}
         self._under_way = {one.name: one for one in state.ids if one.state not in IDLE}
         self._index_producers()

@@ -53,7 +53,7 @@ class NullMachine:
     def apply(self, index: int, term: int, data: bytes, batch: object) -> object:
         return index
 
-    def checkpoint(self) -> bytes:
+    def checkpoint(self, version: int) -> bytes:
         return b""
 
     def restore(self, index: int, data: bytes | None) -> None:

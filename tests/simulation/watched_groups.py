@@ -12,7 +12,9 @@ from cluster.raft import (
     RaftGroup,
     RaftMessage,
     StateMachine,
+    UnknownEntry,
 )
+from cluster.versions import NEWEST
 from tests.simulation.checker import GroupJudge, Violation
 
 if TYPE_CHECKING:
@@ -35,22 +37,25 @@ class Watched:
         self._judge.applies(self._node, index, term, data)
         try:
             result = self._machine.apply(index, term, data, batch)
+        except UnknownEntry:
+            raise  # the node is asked whether that may be
         except Exception as error:
             raise Violation(f"group {self._judge.group_id}: apply of entry {index} raised {error!r}") from error
         self._index = index
         self._judge.answers(self._node, index, result)
         return result
 
-    def checkpoint(self) -> bytes:
-        state = self._machine.checkpoint()
-        self._judge.checkpoint(self._node, self._index, state)
+    def checkpoint(self, version: int) -> bytes:
+        state = self._machine.checkpoint(version)
+        whole = _whole_state(self._machine)
+        self._judge.checkpoint(self._node, self._index, state if whole is None else whole())
         return state
 
     def restore(self, index: int, data: bytes | None) -> None:
         self._machine.restore(index, data)
         self._index = self._judge.last_command(index)
         if data is not None:
-            self.checkpoint()
+            self._judge.checkpoint(self._node, self._index, state_of(self._machine))
 
 
 class WatchedMultiRaft(MultiRaft):
@@ -61,7 +66,8 @@ class WatchedMultiRaft(MultiRaft):
     def open_group(self, group_id: int, members: Any, machine: StateMachine, **options: Any) -> RaftGroup:
         node = self.node
         judge = node.schedule.judge(group_id, members)
-        group = super().open_group(group_id, members, Watched(machine, judge, node.id), **options)
+        watched = Watched(node.changed_machine(machine), judge, node.id)
+        group = super().open_group(group_id, members, watched, **options)
         take = group.propose
 
         def propose(data: bytes, done: Callable[[Outcome], None]) -> int:
@@ -84,6 +90,18 @@ class WatchedMultiRaft(MultiRaft):
         group.propose = propose  # type: ignore[method-assign]
         node.observer.opened(group)
         return group
+
+
+def state_of(machine: Any) -> bytes:
+    """All of a state, the same whatever program has it."""
+    whole = _whole_state(machine)
+    return bytes(machine.checkpoint(NEWEST) if whole is None else whole())
+
+
+def _whole_state(machine: Any) -> Callable[[], bytes] | None:
+    """Of a machine of a later release (`mixed`), which writes more than one layout."""
+    inner = getattr(machine, "_machine", machine)
+    return getattr(inner, "whole_state", None)
 
 
 def term_at(group: RaftGroup, index: int) -> int | None:

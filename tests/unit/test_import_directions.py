@@ -16,11 +16,12 @@ OURS = {"cluster", "node", "holdfast", "pipeline", "pyspark_holdfast", "benchmar
 
 # package -> our packages it may import (itself always). The most specific package that holds a file decides.
 ALLOWED: dict[str, set[str]] = {
-    "cluster.raft": set(),
+    "cluster.raft": {"cluster.versions"},
     "cluster.stale_copy_detection": set(),
     "cluster.crash_points": set(),
     "cluster.watched_files": set(),
     "cluster.versions": set(),
+    "cluster.features": {"cluster.versions"},
     "cluster.discovery": set(),
     "cluster.metadata": {"cluster.raft", "cluster.stale_copy_detection", "cluster.versions"},
     "cluster.rpc": {"cluster.raft", "cluster.stale_copy_detection", "cluster.versions", "cluster.watched_files"},
@@ -40,12 +41,13 @@ ALLOWED: dict[str, set[str]] = {
     "node.partition": {
         "cluster.raft",
         "cluster.crash_points",
+        "cluster.features",
         "cluster.versions",
         "node.storage",
         "holdfast.records",
         "holdfast.amqp.errors",  # that a batch cannot be opened
     },
-    "node.transaction_coordinator": {"cluster.raft", "cluster.crash_points", "node.partition"},
+    "node.transaction_coordinator": {"cluster.raft", "cluster.crash_points", "cluster.versions", "node.partition"},
     "node.client_transactions": {
         "cluster.crash_points",
         "cluster.metadata",
@@ -180,6 +182,23 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     for name in sorted(imports):
         visit(name, [])
     assert not circle, " imports ".join(circle)
+
+
+APPLYING = ("cluster.metadata.state_machine", "node.partition.state_machine",
+            "node.transaction_coordinator.state_machine")  # fmt: skip
+
+
+def test_what_applies_entries_cannot_ask_for_a_feature() -> None:
+    """Replicas would answer it at different entries. Raft, which calls it, knows of versions and of no feature."""
+    reached: set[str] = set()
+    waiting = [*APPLYING, *(name for name in product_modules() if within(name, "cluster.raft"))]
+    while waiting:
+        name = waiting.pop()
+        if name not in reached:
+            reached.add(name)
+            waiting += product_modules()[name]
+    assert {"cluster.metadata.state", "node.partition.partition_commands"} <= reached
+    assert "cluster.features" not in reached
 
 
 @pytest.mark.parametrize("layers", LAYERS, ids=lambda layers: layers[0])

@@ -25,6 +25,7 @@ from cluster.raft.pysyncobj.member import RaftMember
 from cluster.raft.pysyncobj.private_names import LEADER
 from cluster.raft.replication.step import Stepper
 from cluster.raft.snapshot.sender import SnapshotSender
+from cluster.versions import UNSET
 
 
 class Compaction:
@@ -53,6 +54,8 @@ class Compaction:
         self._checkpoint_index = 0
         self._entries = 0  # applied since the checkpoint
         self._bytes = 0
+        self.checkpoint_version = UNSET
+        """The active version when this process wrote the checkpoint last; UNSET: it has not."""
 
     def restore(self) -> None:
         """L1: the library would apply the whole log again; continue after the checkpoint instead."""
@@ -62,7 +65,8 @@ class Compaction:
         self._checkpoint_index = index
 
     def installed(self, index: int) -> None:
-        """Note that a snapshot took the place of the log, and put its checkpoint into the batch."""
+        """Note that the batch holds a checkpoint of this index: an own one, or that of a snapshot."""
+        self.checkpoint_version = self._log_store.version
         self._checkpoint_index = index
         self._entries = self._bytes = 0
 
@@ -74,6 +78,11 @@ class Compaction:
     def waits(self) -> bool:
         """True while a requested trim waits for members."""
         return self._trim_to > self._log_store.base_index
+
+    def rewrite(self) -> None:
+        """Write a checkpoint, and the hard state, with the next tick."""
+        self._asked = True
+        self._log_store.rewrite()
 
     def ask(self, index: int) -> None:
         self._trim_to = max(self._trim_to, index)
@@ -122,7 +131,7 @@ class Compaction:
 
     def _checkpoint(self) -> None:
         applied = self._core.applied_index
-        self._log_store.put_checkpoint(applied, self._machine.checkpoint())
+        self._log_store.put_checkpoint(applied, self._machine.checkpoint(self._log_store.version))
         self.installed(applied)
         self._asked = False
 

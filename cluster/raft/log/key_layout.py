@@ -12,11 +12,14 @@ import struct
 import zlib
 
 from cluster.raft.interfaces import Disk, DiskBatch, GroupId
+from cluster.versions import Layouts
 
 _U64 = struct.Struct(">Q")
 HARD = struct.Struct(">BBQQQQQQ")  # layout, flags, term, vote (0 = none), commit, base index, base term, last index
 CHECK = struct.Struct(">I")  # CRC of what stands before it
 LAYOUT = 2
+LAYOUTS = Layouts({14: LAYOUT})
+"""Of the hard state."""
 FLAG_MUTE, FLAG_OTHER_SPACE = 1, 2
 OTHER_SPACE = 1 << 63
 BASE_OF_NEW_GROUP = (1, 1, 0)
@@ -45,12 +48,20 @@ def entries_stored_under(group: GroupId, disk: Disk) -> GroupId:
     return group | OTHER_SPACE if hard is not None and hard[1] & FLAG_OTHER_SPACE else group
 
 
-def forget_group(group: GroupId, batch: DiskBatch) -> None:
+def encode_hard_state(version: int, *fields: int) -> bytes:
+    """The row of a hard state, in the layout of a version. `fields`: those of HARD after the layout."""
+    body = HARD.pack(LAYOUTS.at(version), *fields)
+    return body + CHECK.pack(zlib.crc32(body))
+
+
+def forget_group(group: GroupId, batch: DiskBatch, version: int) -> None:
     """The member begins anew: with nothing, and without a vote, from the same batch on (`elections/vote_recovery.py`).
-    The group must not be open, and nothing of its earlier life may speak any more."""
+    The group must not be open, and nothing of its earlier life may speak any more. `version`: the active one."""
     erase_group(group, batch)
-    body = HARD.pack(LAYOUT, FLAG_MUTE, 0, 0, *BASE_OF_NEW_GROUP, BASE_OF_NEW_GROUP[0])
-    batch.put(group_prefix(b"h", group), body + CHECK.pack(zlib.crc32(body)))
+    batch.put(
+        group_prefix(b"h", group),
+        encode_hard_state(version, FLAG_MUTE, 0, 0, *BASE_OF_NEW_GROUP, BASE_OF_NEW_GROUP[0]),
+    )
 
 
 def erase_group(group: GroupId, batch: DiskBatch) -> None:

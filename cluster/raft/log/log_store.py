@@ -35,8 +35,9 @@ from cluster.raft.log.key_layout import (
     FLAG_MUTE,
     FLAG_OTHER_SPACE,
     HARD,
-    LAYOUT,
+    LAYOUTS,
     OTHER_SPACE,
+    encode_hard_state,
     erase_group,
     group_prefix,
     group_range,
@@ -45,6 +46,7 @@ from cluster.raft.proposal_outcomes import StateDamaged
 from cluster.raft.pysyncobj.log_view import LazyEntry, LazySlice
 from cluster.raft.pysyncobj.private_names import NO_OP
 from cluster.raft.replication.message_validation import MAX_TERM
+from cluster.versions import UNSET
 
 _U64 = struct.Struct(">Q")
 _CHECK = struct.Struct(">I")
@@ -69,14 +71,19 @@ class LogStore:
         on_entries: Callable[[], None],
         *,
         mute: bool = False,
+        active_version: Callable[[], int] = lambda: UNSET,
     ) -> None:
-        """`mute`: if nothing is stored of the group, it begins as a member without a vote."""
+        """`mute`: if nothing is stored of the group, it begins as a member without a vote. `active_version`: that of
+        the layouts to write."""
         self._group = group
         self._disk = disk
         self._cache = cache
         self._batch = batch
         self._on_vote = on_vote
         self._on_entries = on_entries
+        self._active_version = active_version
+        self.hard_state_version = UNSET
+        """The active version when this process wrote the hard state last; UNSET: it has not."""
         self._hard_key = group_prefix(b"h", group)
         self._checkpoint_key = group_prefix(b"c", group)
         self._cached: dict[int, bytes] = {}  # in order of their indexes
@@ -114,8 +121,8 @@ class LogStore:
         body = hard[: HARD.size]
         if hard != body + _CHECK.pack(zlib.crc32(body)):
             raise self._damaged("the hard state (term, vote) does not match its checksum")
-        if hard[0] != LAYOUT:
-            raise self._damaged(f"the hard state has layout {hard[0]}; this program reads layout {LAYOUT}")
+        if hard[0] not in LAYOUTS:
+            raise self._damaged(f"the hard state has layout {hard[0]}; this program reads layout {LAYOUTS}")
         _, flags, self.term, self.vote, self.commit, self.base_index, self.base_term, self.last = HARD.unpack(body)
         self.mute = bool(flags & FLAG_MUTE)
         self._space = OTHER_SPACE if flags & FLAG_OTHER_SPACE else 0
@@ -278,16 +285,26 @@ class LogStore:
         """Note that entries were staged: like those of the log, they are to be as durable as the options ask."""
         self._on_entries()
 
+    @property
+    def version(self) -> int:
+        """The active version: everything is written and sent in its layouts."""
+        return self._active_version()
+
+    def rewrite(self) -> None:
+        """Write the hard state again with the next flush."""
+        self._hard_changed = True
+
     def flush(self) -> None:
         """Put the hard state into the turn's batch if it changed."""
         if not self._hard_changed:
             return
         assert self.base_index <= self.commit <= self.last, (self.base_index, self.commit, self.last)
         flags = (FLAG_MUTE if self.mute else 0) | (FLAG_OTHER_SPACE if self._space else 0)
-        body = HARD.pack(
-            LAYOUT, flags, self.term, self.vote, self.commit, self.base_index, self.base_term, self.last
-        )  # fmt: skip
-        self._batch().put(self._hard_key, body + _CHECK.pack(zlib.crc32(body)))
+        self.hard_state_version = version = self.version
+        row = encode_hard_state(
+            version, flags, self.term, self.vote, self.commit, self.base_index, self.base_term, self.last
+        )
+        self._batch().put(self._hard_key, row)
         self._hard_changed = False
 
     def mark_written(self) -> int:

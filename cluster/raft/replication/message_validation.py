@@ -84,6 +84,7 @@ RAFT_RANGES: dict[str, Range] = {
     "FetchReply.version": VERSION,
     "FetchReply.number": SEQUENCE,
     "FetchReply.checksum": ANY,
+    "FetchReply.active": VERSION,
     "Manifest.snapshot": ANY,
     "Manifest.base_index": INDEX,
     "Manifest.base_term": TERM,

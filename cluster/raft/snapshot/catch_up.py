@@ -85,8 +85,8 @@ class CatchUp:
             # The path of snapshots was open while that of messages was not: the term was never heard of here.
             core.follow_term(staging.last_term)
         log_store.replace(staging.base, staging.last_index, staging.starts, index)
-        log_store.put_checkpoint(index, state)
         self._machine.restore(index, state)
+        log_store.put_checkpoint(index, self._machine.checkpoint(log_store.version))  # the sender may write older ones
         forget_old_rows = getattr(self._machine, "rows_copied", None)
         if forget_old_rows is not None:
             forget_old_rows(self._batch())

@@ -182,6 +182,11 @@ class SnapshotReceiver:
         self._asked = False
         self._budget.charge(len(reply.body), now)
         self.received_bytes += len(reply.body)
+        if reply.active > self._log_store.version:
+            log.info("%s: node %d has version %d, of which nothing is taken before it is active here", self._name,
+                     self._leader, reply.active)  # fmt: skip
+            self._begin(self._leader, now + self._options.fetch_retry_s)
+            return
         body = _verified(reply)
         if body is not None and body.refusal:
             log.info("%s: node %d gives no snapshot: %s", self._name, sender, body.refusal)

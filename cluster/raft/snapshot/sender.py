@@ -81,6 +81,7 @@ class SnapshotSender:
             number=request.number,
             checksum=zlib.crc32(body),
             body=body,
+            active=self._log_store.version,
         )
 
     @staticmethod
@@ -119,7 +120,7 @@ class SnapshotSender:
             snapshot=self._random.getrandbits(63) + 1,
             index=applied_index,
             base=base,
-            state=self._machine.checkpoint(),
+            state=self._machine.checkpoint(self._log_store.version),
             pinned=have_from - 1 if goes_on else base[0],
             asked_at=now,
         )

@@ -44,7 +44,7 @@ class InboundStream:
         self.incarnation = incarnation
         self.start = start
         self.versions = versions
-        self.heard_s = now_s
+        self.begun_s = self.heard_s = now_s
         self.ended: asyncio.Future[StreamError] = asyncio.get_running_loop().create_future()
 
     def end(self, error: StreamError) -> None:
@@ -84,6 +84,15 @@ class InboundLinks:
         """Time at which the node was heard last; None while it has no stream."""
         stream = self._streams.get(node)
         return None if stream is None else stream.heard_s
+
+    def heard_for_s(self, node: int, now_s: float) -> float:
+        """Seconds that the node's stream stands; 0.0: it has none."""
+        stream = self._streams.get(node)
+        return 0.0 if stream is None else now_s - stream.begun_s
+
+    def start_of(self, node: int) -> DirectoryStart | None:
+        stream = self._streams.get(node)
+        return None if stream is None else stream.start
 
     def end_silent(self, now_s: float) -> None:
         for stream in list(self._streams.values()):
@@ -196,12 +205,23 @@ class InboundLinks:
             stream.end(StreamBroken(f"a defect of node {self._who.node}: {error!r}"))
 
     def _tell(self, stream: InboundStream, frame: Frame, messages: list[IncomingMessage]) -> None:
+        if frame.HasField("active") and not self._is_active(stream, frame.active.version):
+            return
         if messages:
             self._on_messages(stream.node, messages)
         if frame.HasField("hints") and RPC.fault(frame.hints) is None:  # advice: the next second brings others
             self._on_hints(frame.hints)
         if frame.HasField("clock") and RPC.fault(frame.clock) is None:
             self._on_clock(stream.node, frame.clock.wall_ms)
+
+    def _is_active(self, stream: InboundStream, version: int) -> bool:
+        """Take in the active version that a peer speaks of, which the messages beside it may need. False: this program
+        does not know it, and hears that node no longer."""
+        if (fault := self._who.versions.fault(version)) is not None:
+            stream.end(StreamRefused(f"node {self._who.node}: {fault}"))
+            return False
+        self._who.on_active(version)
+        return True
 
     def _retire(self, stream: InboundStream, reason: str) -> None:
         stream.end(StreamLost(reason))

@@ -19,6 +19,7 @@ from typing import Any
 from cluster.rpc import options
 from cluster.rpc.raft_transport.errors import StreamError, StreamRefused
 from cluster.rpc.raft_transport.frame_writer import (
+    FRAME_ACTIVE,
     FRAME_CLOCK,
     FRAME_HELLO,
     FRAME_HINTS,
@@ -28,7 +29,7 @@ from cluster.rpc.raft_transport.frame_writer import (
     Taken,
     submessage,
 )
-from cluster.rpc.rpc_pb2 import Clock, Hello, LeaderHints
+from cluster.rpc.rpc_pb2 import ActiveVersion, Clock, Hello, LeaderHints
 
 log = logging.getLogger("holdfast.rpc")
 
@@ -97,6 +98,13 @@ class OutboundLink:
     def send_clock(self, clock: Clock) -> None:
         if self._stream is not None:
             self._queue.push(FRAME_CLOCK, (clock,))
+            self._check_backlog()
+            self._wake()
+
+    def send_active(self, version: int) -> None:
+        """Say the active version, before anything that is sent from now on."""
+        if self._stream is not None:
+            self._queue.push(FRAME_ACTIVE, (ActiveVersion(version=version),))
             self._check_backlog()
             self._wake()
 

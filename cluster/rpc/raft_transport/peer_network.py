@@ -34,6 +34,7 @@ from cluster.rpc.raft_transport.outbound import OutboundLink
 from cluster.rpc.raft_transport.stream_protocol import DiallerEnd, serve_stream
 from cluster.rpc.rpc_pb2 import Clock, Hello
 from cluster.rpc.shared_port import SharedPort
+from cluster.stale_copy_detection import DirectoryStart
 
 log = logging.getLogger("holdfast.rpc")
 
@@ -151,6 +152,7 @@ class PeerNetwork:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._hints_scheduled = False
+        self._begun_s = 0.0
         self.port = 0  # bound; differs from the configured one when that is 0
 
     # -- life
@@ -170,6 +172,7 @@ class PeerNetwork:
     def open_streams(self) -> None:
         """Begin to dial the peers, and to watch for silent ones."""
         self._loop = loop = asyncio.get_running_loop()
+        self._begun_s = loop.time()
         self._contact.begin(loop.time())
         self._tasks = [loop.create_task(link.run(), name=f"link-to-{node}") for node, link in self._links.items()]
         self._tasks.append(loop.create_task(self._watch(), name="peer-liveness"))
@@ -257,6 +260,22 @@ class PeerNetwork:
     def registrations_changed(self) -> None:
         self._inbound.end_strangers()
 
+    def tell_active_version(self, version: int) -> None:
+        """Tell all peers before anything that is said from now on. Streams that are opened later begin with it."""
+        for link in self._links.values():
+            link.send_active(version)
+
+    def heard_for_s(self, node: NodeId) -> float:
+        """Seconds that the present process of a node has been heard here without a break; 0.0: it is not."""
+        now_s = asyncio.get_running_loop().time()
+        if node == self.self_id:
+            return now_s - self._begun_s
+        return self._inbound.heard_for_s(node, now_s) if self.is_up(node) else 0.0
+
+    def start_of(self, node: NodeId) -> DirectoryStart | None:
+        """The start of a node's data that is heard here; None: it is not heard."""
+        return self._who.start if node == self.self_id else self._inbound.start_of(node)
+
     # -- leaders
 
     def set_leader(self, group: int, term: int, leader: NodeId | None) -> None:
@@ -302,6 +321,8 @@ class PeerNetwork:
 
     def _link(self, node: int) -> OutboundLink:
         def on_change(is_open: bool) -> None:
+            if is_open and (active := self._who.active()):
+                self._links[node].send_active(active)  # it may have risen since Hello was written
             if is_open:
                 self._tell_clock(self._links[node])
             if is_open and (hints := self._hints.all_own()) is not None:

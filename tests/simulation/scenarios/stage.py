@@ -61,7 +61,7 @@ class NotedMachine:
         self._note(f"applies {index} {shown(data)}")
         return len(self.applied)
 
-    def checkpoint(self) -> bytes:
+    def checkpoint(self, version: int) -> bytes:
         return b",".join(self.applied)
 
     def restore(self, index: int, data: bytes | None) -> None:

@@ -12,6 +12,7 @@ from node.partition.reader import LocalReader
 from tests.simulation.checker import Violation
 from tests.simulation.transactions.judge import TransactionsJudge
 from tests.simulation.transactions.writers import SimWriters, WriterSession
+from tests.simulation.watched_groups import state_of
 from tests.simulation.workload.load import ClusterLoad, _agrees
 
 if TYPE_CHECKING:
@@ -175,7 +176,7 @@ class TransactionalLoad(ClusterLoad):
                         raise Violation(f"group {judge.group_id}: a committed reader ends at {reader.position}")
         for judge in self._coordinators:
             found = [node.replicas.replica(judge.group_id) for node in nodes]
-            states = {one.checkpoint() for one in found if one is not None}
+            states = {state_of(one) for one in found if one is not None}
             if len(states) > 1:
                 raise Violation(f"coordinators of group {judge.group_id} differ at the end: {states}")
 

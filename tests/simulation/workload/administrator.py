@@ -20,6 +20,7 @@ from cluster.metadata import metadata_pb2 as pb
 from cluster.raft import METADATA_GROUP, Committed, Outcome, RaftError, stored_groups
 from cluster.stale_copy_detection import DirectoryStart
 from tests.simulation.checker import Violation
+from tests.simulation.watched_groups import state_of
 
 if TYPE_CHECKING:
     from tests.simulation.schedule import Schedule
@@ -162,6 +163,6 @@ class Administrator:
             left = self.deleted_groups & set(stored_groups(node.disk))
             if left:
                 raise Violation(f"node {node.id} keeps something of the deleted groups {left}")
-        states = {node.multiraft.groups[METADATA_GROUP]._machine.checkpoint() for node in nodes}
+        states = {state_of(node.multiraft.groups[METADATA_GROUP]._machine) for node in nodes}
         if len(states) > 1:
             raise Violation(f"metadata differ at the end: {states}")

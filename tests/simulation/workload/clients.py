@@ -11,6 +11,7 @@ from node.partition.api import After, Appended, AppendOutcome
 from node.partition.reader import LocalReader
 from tests.batches import batch_of, entry_of
 from tests.simulation.checker import Violation
+from tests.simulation.watched_groups import state_of
 from tests.simulation.workload.members import SimGroupMember
 from tests.simulation.workload.producers import NumberedProducer
 from tests.simulation.world.events import PartitionJudge
@@ -183,7 +184,7 @@ class PartitionClients:
             replica = node.partition(group_id)
             if replica is None:
                 continue
-            states.add(replica.checkpoint())
+            states.add(state_of(replica))
             offset = replica.start_offset
             served = self._serve(node, replica, offset, 1 << 40)
             if is_whole and node.is_running and served != len(judge.events) - offset:

@@ -14,6 +14,7 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any
 
+from cluster.features import Features
 from cluster.metadata import MetadataMachine, MetadataView
 from cluster.raft import (
     METADATA_GROUP,
@@ -133,11 +134,15 @@ class SimNode:
         schedule = self.schedule
         randomness = random.Random(schedule.randomness.getrandbits(64))
         alone, options = len(schedule.node_ids) == 1, schedule.plan.options
-        self.multiraft = WatchedMultiRaft(self.id, self.disk, self.clock, randomness, self._send, options, alone=alone)
+        self.features = self._features()
+        self.multiraft = WatchedMultiRaft(
+            self.id, self.disk, self.clock, randomness, self._send, options,
+            alone=alone, active_version=lambda: self.features.version,
+        )  # fmt: skip
         self.multiraft.node = self
         self.multiraft.on_wake = self._wake
         self.multiraft.on_quarantined = self._quarantined
-        machine = MetadataMachine()
+        machine = self._metadata_machine()
         self.view = MetadataView(machine)
         self.multiraft.on_fetch = self._fetch
         self.metadata = self.multiraft.open_group(
@@ -152,13 +157,24 @@ class SimNode:
         self.replicas = ReplicaManager(
             self.id, self.multiraft, disk, self.view, bell,
             min_free_bytes=0, now_ms=self.cluster_clock.now_ms, incarnation=self.incarnation,
-            turn_input=TurnInput(schedule.plan.bulk_bytes),
+            turn_input=TurnInput(schedule.plan.bulk_bytes), features=self.features,
         )  # fmt: skip
         self.replicas.input.on_input = self._wake
         self.replicas.on_failed = self._failed
         self.multiraft.replay(self.metadata)  # or a log that was deleted would be opened anew, for a moment
         self.view.on_change(bell.ring)
         bell.ring()
+
+    def _features(self) -> Features:
+        """Features of the program that starts."""
+        return Features()
+
+    def _metadata_machine(self) -> MetadataMachine:
+        return MetadataMachine()
+
+    def changed_machine(self, machine: Any) -> Any:
+        """The state machine of a group that is opened, as this node's program has it."""
+        return machine
 
     def crash(self, *, lose_unsynced: bool) -> None:
         self.end()
@@ -343,9 +359,9 @@ class SimNode:
         schedule = self.schedule
         if not schedule.is_heard(self, peer):
             return
-        frame = tuple(message.SerializeToString() for message in messages)
+        frame = (*self._lead(), *(message.SerializeToString() for message in messages))
         if schedule.tracing:
-            for part in frame:
+            for part in frame[len(self._lead()) :]:
                 schedule.trace(f"{self.id} -> {peer}: {describe(RaftMessage.FromString(part))}")
         link = schedule.links[self.id, peer]
         if schedule.plan.wild:
@@ -356,6 +372,10 @@ class SimNode:
         for message in messages:
             if isinstance(message, RaftMessage):
                 self.observer.said(peer, message)
+
+    def _lead(self) -> Frame:
+        """What each frame begins with."""
+        return ()
 
     def _fetch(self, peer: int, request: FetchRequest) -> None:
         """Snapshots travel beside the messages, and may be damaged or lost on the way."""

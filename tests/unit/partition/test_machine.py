@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import random
 
+import msgspec
 import pytest
+from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,6 +20,7 @@ from node.partition.state_machine import (
     AppendRejected,
     ForgetBelow,
     IndexBatch,
+    LogState,
     PartitionMachine,
     Trimmed,
     WrongCheckpoint,
@@ -161,11 +164,25 @@ def test_stopped_anywhere_and_continued_it_is_the_same(chance: random.Random, st
 
 def test_a_checkpoint_of_another_layout_is_refused() -> None:
     machine = PartitionMachine()
-    machine.state.layout = 9
+    state = msgspec.msgpack.decode(machine.checkpoint(), type=LogState)
+    data = msgspec.msgpack.encode(msgspec.structs.replace(state, layout=9))
     with pytest.raises(WrongCheckpoint, match="layout 9"):
-        PartitionMachine().restore(machine.checkpoint())
+        PartitionMachine().restore(data)
     with pytest.raises(WrongCheckpoint, match="cannot be read"):
         PartitionMachine().restore(b"\xc1")
+
+
+@pytest.mark.parametrize("what", ["attributes", "version"])
+def test_a_batch_of_a_later_version_stops_the_replica(what: str) -> None:
+    """Others store it. Its head verifies, so it is no damage."""
+    entry = bytearray(plain(2))
+    at = {"attributes": 2 + 10, "version": 2 + 8}[what]
+    entry[at] |= 0x10
+    entry[6:10] = crc32c(entry[10:66]).to_bytes(4, "big")
+    machine = PartitionMachine()
+    with pytest.raises(UnknownEntry, match=r"of a record batch .*not known here, which this program does not know"):
+        machine.apply(3, bytes(entry))
+    assert machine.state.next_offset == 0
 
 
 def test_an_entry_is_refused_whole_if_one_of_its_batches_is_none() -> None:

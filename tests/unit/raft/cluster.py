@@ -51,7 +51,7 @@ class ListMachine:
     def rows(self) -> list[tuple[bytes, bytes]]:
         return [(b"o", b"p")]
 
-    def checkpoint(self) -> bytes:
+    def checkpoint(self, version: int) -> bytes:
         return b",".join(self.applied)
 
     def restore(self, index: int, data: bytes | None) -> None:

@@ -12,6 +12,7 @@ from cluster.raft import Committed, MultiRaft, NotLeader, Outcome, RaftOptions, 
 from cluster.raft.log.key_layout import CHECK, HARD, LAYOUT, group_prefix
 from cluster.raft.replication.message_encoding import Stamp
 from cluster.raft.replication.message_validation import MAX_TERM
+from cluster.versions import UNSET
 from tests.simulation.world.disk import SimBatch, SimDisk
 from tests.unit.raft.cluster import GROUP, HandClock, ListMachine, RaftStage
 
@@ -84,7 +85,7 @@ def test_a_poisoned_hard_state_is_in_quarantine_at_each_start_and_stays_as_it_is
 
 def test_a_group_that_breaks_in_a_turn_writes_nothing_of_it_and_the_others_write_all() -> None:
     class Breaks(ListMachine):
-        def checkpoint(self) -> bytes:
+        def checkpoint(self, version: int) -> bytes:
             raise AssertionError("a defect")
 
     node = TwoGroups()
@@ -164,7 +165,7 @@ def test_a_replica_that_was_given_up_begins_anew_without_a_vote() -> None:
     assert stage.multirafts[3].quarantined
     stage.stop(3)
     batch: Any = stage.disks[3].batch()
-    forget_group(GROUP, batch)
+    forget_group(GROUP, batch, UNSET)
     stage.disks[3].write(batch)
     stage.disks[3].sync()
     stage.may_quarantine = False
