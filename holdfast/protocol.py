@@ -113,7 +113,8 @@ Requests to `$management`
                                                                                problems list of string, leads, replicas
                                                                                int, behind: list of maps (partition
                                                                                string, node int, up boolean, entries
-                                                                               int), free_bytes long, quarantined: list
+                                                                               int), data_versions: [oldest int, newest
+                                                                               int], free_bytes long, quarantined: list
                                                                                of maps (group int, partition, reason
                                                                                string)
     node, drain         no    node int                                         as status, when the leaderships of the
@@ -124,7 +125,7 @@ Requests to `$management`
     cluster, status     no    -                                                a map: cluster_id string (drawn when the
                                                                                cluster began) or null,
                                                                                active_version int, ...
-    cluster, finalize   no    dry_run boolean                                  active_version, target_version int,
+    cluster, finalize   no    dry_run boolean, heard_s int (60)                active_version, target_version int,
                                                                                obstacles list of string, nodes: list of
                                                                                maps, each with versions: [oldest int,
                                                                                newest int] of its program
@@ -353,7 +354,7 @@ REQUESTS: Final[dict[tuple[str, str], tuple[bool, frozenset[str], int]]] = {
     ("node", "describe"): (True, frozenset(), 200),
     ("node", "readmit"): (True, frozenset({"incarnation"}), 200),
     ("cluster", "status"): (False, frozenset(), 200),
-    ("cluster", "finalize"): (False, frozenset({"dry_run"}), 200),
+    ("cluster", "finalize"): (False, frozenset({"dry_run", "heard_s"}), 200),
     ("user", "add"): (True, _PASSWORD | {"roles"}, 201),
     ("user", "password"): (True, _PASSWORD, 200),
     ("user", "roles"): (True, frozenset({"roles"}), 200),

@@ -8,12 +8,12 @@ compression.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from cluster.metadata import metadata_pb2 as pb
 from cluster.metadata.command_validation import WISHED
-from cluster.metadata.types import COORDINATOR_COUNT, COORDINATORS, GrantRecord, ScramKeys
+from cluster.metadata.types import COORDINATOR_COUNT, COORDINATORS, GrantRecord, NodeRecord, ScramKeys
 from cluster.metadata.types import NOT_TOLD as NO_VERSIONS
 from cluster.metadata.users_and_grants import grant_to_pb, keys_to_pb
 from cluster.raft.replication.message_validation import ANY, NODE
@@ -51,8 +51,10 @@ def register_node(
     return pb.Command(register_node=command)
 
 
-def activate_version(version: int) -> pb.Command:
-    return pb.Command(activate_version=pb.ActivateVersion(version=version))
+def activate_version(version: int, heard: Iterable[NodeRecord]) -> pb.Command:
+    """Command that activates a version. `heard`: all registered nodes, each as its latest start was heard."""
+    starts = [pb.NodeStart(node=one.node, incarnation=one.incarnation, boot=one.start.boot) for one in heard]
+    return pb.Command(activate_version=pb.ActivateVersion(version=version, starts=starts))
 
 
 def readmit_node(node: int, incarnation: int) -> pb.Command:

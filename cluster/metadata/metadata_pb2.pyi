@@ -37,10 +37,22 @@ class RegisterNode(_message.Message):
     def __init__(self, node: _Optional[int] = ..., rpc_address: _Optional[str] = ..., listeners: _Optional[_Iterable[_Union[Listener, _Mapping]]] = ..., incarnation: _Optional[int] = ..., boot: _Optional[int] = ..., marks: _Optional[_Iterable[int]] = ..., cluster_id: _Optional[int] = ..., oldest: _Optional[int] = ..., newest: _Optional[int] = ...) -> None: ...
 
 class ActivateVersion(_message.Message):
-    __slots__ = ("version",)
+    __slots__ = ("version", "starts")
     VERSION_FIELD_NUMBER: _ClassVar[int]
+    STARTS_FIELD_NUMBER: _ClassVar[int]
     version: int
-    def __init__(self, version: _Optional[int] = ...) -> None: ...
+    starts: _containers.RepeatedCompositeFieldContainer[NodeStart]
+    def __init__(self, version: _Optional[int] = ..., starts: _Optional[_Iterable[_Union[NodeStart, _Mapping]]] = ...) -> None: ...
+
+class NodeStart(_message.Message):
+    __slots__ = ("node", "incarnation", "boot")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    BOOT_FIELD_NUMBER: _ClassVar[int]
+    node: int
+    incarnation: int
+    boot: int
+    def __init__(self, node: _Optional[int] = ..., incarnation: _Optional[int] = ..., boot: _Optional[int] = ...) -> None: ...
 
 class ReadmitNode(_message.Message):
     __slots__ = ("node", "incarnation")

@@ -167,10 +167,16 @@ def _activate_version(state: MetadataState, command: pb.ActivateVersion) -> Comm
         raise CommandRefused(
             "not-allowed", f"version {state.active_version} is active, and there is no way back to {command.version}"
         )
-    for node in sorted(state.nodes):
-        if command.version not in (known := state.nodes[node].versions):
+    heard = {one.node: (one.incarnation, one.boot) for one in command.starts}
+    for node, record in sorted(state.nodes.items()):
+        if command.version not in record.versions:
             raise CommandRefused(
-                "not-allowed", f"node {node} was started last with a program that knows {known}: {INSTALL}, and retry"
+                "not-allowed",
+                f"node {node} was started last with a program that knows {record.versions}: {INSTALL}, and retry",
+            )
+        if heard.get(node) != (record.incarnation, record.start.boot):
+            raise CommandRefused(
+                "not-allowed", f"node {node} was started again, or registered, meanwhile: ask again when it is heard"
             )
     if not state.nodes:
         raise CommandRefused("not-allowed", "no node is registered")

@@ -307,11 +307,14 @@ class AdminClient:
         """Describe the cluster as the node asked sees it."""
         return await self._request("cluster", "status", None, {}, changes=False)
 
-    async def finalize_upgrade(self, *, dry_run: bool = False) -> dict[str, Any]:
+    async def finalize_upgrade(self, *, dry_run: bool = False, heard_s: int = 60) -> dict[str, Any]:
         """Activate the newest version that all nodes know, after which no node can go back to an earlier release.
-        Answers `active_version`, `target_version`, `obstacles` (what is in the way, for people; without `dry_run` it is
-        raised) and `nodes`. Repeating it does no harm."""
-        return await self._request("cluster", "finalize", None, {"dry_run": dry_run}, changes=not dry_run)
+        `heard_s`: seconds that every node must have been heard without a break. Answers `active_version`,
+        `target_version`, `obstacles` (what is in the way, for people; without `dry_run` it is raised) and `nodes`.
+        Repeating it does no harm."""
+        return await self._request(
+            "cluster", "finalize", None, {"dry_run": dry_run, "heard_s": heard_s}, changes=not dry_run
+        )
 
     async def log_info(self, name: str, *, complete: bool = False) -> list[PartitionInfo]:
         """Ask how far each partition reaches. `complete`: wait for partitions that have no leader now."""

@@ -42,6 +42,11 @@ VISIBLE_WITHIN_S = 5.0
 DRAIN_WITHIN_S = 10.0
 """Time for all leaderships of a node to move; the answer says how many are left."""
 
+HEARD_S = 60
+"""Seconds that every node must have been heard without a break before an upgrade is finalized: a program that ends
+again and again is found out before there is no way back."""
+MOST_HEARD_S = 86_400
+
 LOOK_WITHIN_S = 1.0
 """Time for a confirmation that is only reported, not required."""
 
@@ -301,15 +306,18 @@ class Administration:
 
     async def _finalize(self, args: Mapping[str, Any]) -> dict[str, Any]:
         """Raise the active version to the newest that a node knows, if all of them do; there is no way back."""
-        dry_run = bool(args.get("dry_run"))
+        dry_run, heard_s = bool(args.get("dry_run")), args.get("heard_s", HEARD_S)
+        if not 0 <= heard_s <= MOST_HEARD_S:
+            raise AdminRequestFailed("invalid-argument", f"heard_s: must be 0 to {MOST_HEARD_S} seconds")
         await self.current()
         active, records = self._view.active_version, self._view.nodes.values()
         target = max((record.versions.newest for record in records), default=active)
-        obstacles = [obstacle for record in records if (obstacle := self._obstacle(record, target))]
+        awaited = records if target != active else ()
+        obstacles = [obstacle for record in awaited if (obstacle := self._obstacle(record, target, heard_s))]
         if obstacles and not dry_run:
             raise AdminRequestFailed("not-allowed", f"version {target} cannot be activated: {'; '.join(obstacles)}")
         if not dry_run and target != active:
-            result = await self._proposer.execute(activate_version(target))
+            result = await self._proposer.execute(activate_version(target, records))
             if isinstance(result, Refusal):
                 raise AdminRequestFailed(result.code, result.message)
             await self._routing_events.until(lambda: self._view.active_version >= target, VISIBLE_WITHIN_S)
@@ -320,12 +328,20 @@ class Administration:
             "nodes": self._view.list_nodes(),
         }
 
-    def _obstacle(self, record: NodeRecord, target: int) -> str | None:
+    def _obstacle(self, record: NodeRecord, target: int, heard_s: float) -> str | None:
         """Reason why a node cannot go to a version now; None: it can."""
+        node, network = record.node, self._network
         if target not in record.versions:
-            return f"node {record.node} runs a program that knows {record.versions}: install the newest release on it"
-        if not self._network.is_up(record.node):
-            return f"node {record.node} does not answer: start it, and wait until it is a member again"
+            return f"node {node} runs a program that knows {record.versions}: install the newest release on it"
+        if node in refused_by_any([network.callers()]):
+            return f"node {node} is refused, since it came with other data: `holdfast node list` says what to do"
+        if not network.is_up(node):
+            return f"node {node} does not answer: start it, and wait until it is a member again"
+        start = network.start_of(node)
+        if start is None or start.known != record.start:
+            return f"node {node} was started again, and is not registered yet: wait until it is"
+        if (so_far_s := network.heard_for_s(node)) < heard_s:
+            return f"node {node} has been heard for {so_far_s:.0f} s without a break, of {heard_s} s: wait"
         return None
 
 

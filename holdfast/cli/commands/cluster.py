@@ -264,8 +264,16 @@ def status(frame: CommandFrame, directory: Path) -> None:
 @click.option(
     "--dry-run", is_flag=True, help="Say what is in the way, and change nothing. Exit status 1 if anything is."
 )
+@click.option(
+    "--heard-s",
+    type=click.IntRange(0, 86_400),
+    default=60,
+    show_default=True,
+    metavar="S",
+    help="Require that every node was heard for so many seconds without a break.",
+)
 @command_frame()
-def finalize(frame: CommandFrame, dry_run: bool) -> None:
+def finalize(frame: CommandFrame, dry_run: bool, heard_s: int) -> None:
     """Finalize an upgrade: activate the newest version that all nodes know.
 
     Until then every node can go back to the release before. Afterwards none can.
@@ -273,7 +281,7 @@ def finalize(frame: CommandFrame, dry_run: bool) -> None:
 
     async def work() -> dict[str, Any]:
         async with frame.admin() as admin:
-            return await admin.finalize_upgrade(dry_run=dry_run)
+            return await admin.finalize_upgrade(dry_run=dry_run, heard_s=heard_s)
 
     done = run(work())
     frame.output.result(done)

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from cluster.metadata import MetadataMachine, Ok, Refusal, activate_version, create_log, encode_command, register_node
+from cluster.metadata import (
+    MetadataMachine,
+    NodeRecord,
+    Ok,
+    Refusal,
+    activate_version,
+    create_log,
+    encode_command,
+    register_node,
+)
 from cluster.metadata import metadata_pb2 as pb
 from cluster.metadata.command_validation import command_fault
 from cluster.raft import UnknownEntry
+from cluster.stale_copy_detection import KnownStart
 from cluster.versions import UNSET, VersionRange, mismatch
 from tests.simulation.world.disk import SimBatch
 
@@ -29,6 +41,9 @@ class Replica:
 
     def register(self, node: int, versions: VersionRange) -> Any:
         return self.do(register_node(node, f"h:{node}", {}, versions=versions))
+
+    def activate(self, version: int, heard: Iterable[NodeRecord] | None = None) -> Any:
+        return self.do(activate_version(version, self.machine.state.nodes.values() if heard is None else heard))
 
     @property
     def active(self) -> int:
@@ -60,27 +75,40 @@ def test_it_is_activated_when_the_latest_start_of_every_node_knows_it_and_never_
     replica = Replica()
     replica.register(1, OLD)
     replica.register(2, BOTH)
-    refused = replica.do(activate_version(15))
+    refused = replica.activate(15)
     assert "node 1 was started last with a program that knows version 14" in refused.message
     replica.register(1, BOTH)
     replica.register(2, OLD)  # it went back
-    assert "node 2 " in replica.do(activate_version(15)).message
+    assert "node 2 " in replica.activate(15).message
     replica.register(2, BOTH)
-    assert replica.do(activate_version(15)) == Ok()
+    assert replica.activate(15) == Ok()
     assert replica.active == 15
-    assert replica.do(activate_version(15)) == Ok(), "repeated"
-    refused = replica.do(activate_version(14))
+    assert replica.activate(15) == Ok(), "repeated"
+    refused = replica.activate(14)
     assert "no way back to 14" in refused.message
     assert "cannot join" in replica.register(1, OLD).message
 
 
 def test_without_nodes_or_with_some_that_did_not_say_nothing_is_activated() -> None:
     replica = Replica()
-    assert "no node" in replica.do(activate_version(15)).message
+    assert "no node" in replica.activate(15).message
     replica.register(1, OLD)
     replica.register(1, BOTH)
     replica.do(register_node(2, "h:2", {}))
-    assert "node 2 was started last with a program that knows version 0" in replica.do(activate_version(15)).message
+    assert "node 2 was started last with a program that knows version 0" in replica.activate(15).message
+    assert replica.active == 14
+
+
+def test_a_start_that_was_not_heard_and_a_node_that_came_meanwhile_are_in_the_way() -> None:
+    replica = Replica()
+    replica.register(1, OLD)
+    replica.register(1, BOTH)
+    replica.register(2, BOTH)
+    nodes = replica.machine.state.nodes
+    assert "node 2 was started again" in replica.activate(15, [nodes[1]]).message
+    assert "node 2 was started again" in replica.activate(15, [nodes[1], replace(nodes[2], incarnation=7)]).message
+    earlier = replace(nodes[2], start=KnownStart(4, 0))
+    assert "node 2 was started again" in replica.activate(15, [nodes[1], earlier]).message
     assert replica.active == 14
 
 
@@ -88,7 +116,7 @@ def test_the_active_version_and_the_programs_are_in_the_checkpoint() -> None:
     replica = Replica()
     replica.register(1, VersionRange(13, 14))
     replica.register(1, BOTH)
-    replica.do(activate_version(15))
+    replica.activate(15)
     again = Replica()
     again.machine.restore(5, replica.machine.checkpoint())
     assert again.active == 15
@@ -103,7 +131,7 @@ def test_a_program_that_does_not_know_what_is_activated_stops_its_replica() -> N
     old.register(1, VersionRange(13, 14))
     old.register(1, BOTH)
     with pytest.raises(UnknownEntry, match="the cluster runs version 15, and the program knows version 14"):
-        old.do(activate_version(15))
+        old.activate(15)
     with pytest.raises(UnknownEntry):
         old.do(create_log("trades", now_ms=1, replicas=1))
 
