@@ -170,6 +170,7 @@ soak: $(INSTALLED)
 	$(PYTHON_BIN) -m tests.simulation --kind early-answers --seeds 0:$(OLDER_COPIES)
 	$(PYTHON_BIN) -m tests.simulation --kind transactions-by-links --seeds 0:$(OLDER_COPIES)
 	$(PYTHON_BIN) -m tests.simulation --kind groups --seeds 0:$(OLDER_COPIES)
+	$(PYTHON_BIN) -m tests.simulation --kind mixed --seeds 0:$(OLDER_COPIES)
 	$(PYTHON_BIN) -m tests.simulation --kind in-bulk --seeds 0:$(OLDER_COPIES)
 	$(PYTHON_BIN) -m tests.simulation --kind slow-for-minutes --seeds 0:20
 	HOLDFAST_KILLS=20 HOLDFAST_FAULTS=40 HOLDFAST_MIXED=100 HOLDFAST_AWAY_EVENTS=100000 HOLDFAST_EVENTS=1000000 \

@@ -169,6 +169,17 @@ def peaceful(plan: Plan) -> Plan:
     return changed.varied(options=replace(changed.options, quiesce_after_s=0.3), peace_s=2.0)
 
 
+def mixed(plan: Plan) -> Plan:
+    """Nodes change between two releases at restarts, and operators try to activate the later version meanwhile."""
+    names = dict.fromkeys(plan.weights, 0.0)
+    weights = {"upgrade": 5.0, "downgrade": 2.0, "bounce": 2.0, "crash": 1.0, "start": 4.0, "transfer": 2.0}
+    weights |= {"stall": 1.0, "reset": 2.0, "cut": 0.3, "isolate": 0.3, "heal": 2.0, "pause": 0.5, "wipe": 0.5}
+    changed = plan.varied(nodes=min(plan.nodes, 5), weights={**names, **weights}, wild=False, disk="memory")
+    calm = changed.varied(chaos_s=6.0, fault_every_s=0.08, admin_every_s=0.3, upkeep_every_s=0.3, calm_start=True)
+    options = replace(plan.options, trim_wait_s=0.2, checkpoint_entries=min(plan.options.checkpoint_entries, 20))
+    return calm.varied(options=options, latency_s=min(plan.latency_s, 0.01), logs=(LogPlan(1, 3, 600),))
+
+
 def slow_for_minutes(plan: Plan) -> Plan:
     """A minority of the disks is slow for minutes, and little else goes wrong."""
     names = dict.fromkeys(plan.weights, 0.0)

@@ -13,6 +13,8 @@ from typing import Any
 from tests.simulation import chosen_plans
 from tests.simulation.bare_library import RawLoad, RawNode
 from tests.simulation.checker import Empty, Violation
+from tests.simulation.mixed.load import MixedLoad
+from tests.simulation.mixed.node import MixedNode, with_notes
 from tests.simulation.mutations import catalogue
 from tests.simulation.plan import Plan
 from tests.simulation.schedule import Schedule, Stuck
@@ -73,6 +75,18 @@ def _over_streams(
     return ScheduleKind(chosen_plans.over_streams, mutation, StreamingNode, around=small_frames)
 
 
+def _mixed(
+    mutation: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
+) -> ScheduleKind:
+    return ScheduleKind(chosen_plans.mixed, mutation, MixedNode, MixedLoad, with_notes)
+
+
+_FAMILIES: dict[Any, Callable[..., ScheduleKind]] = {
+    chosen_plans.over_streams: _over_streams,
+    chosen_plans.mixed: _mixed,
+}
+"""Plans whose nodes or loads are others."""
+
 KINDS: dict[str, ScheduleKind] = {
     "cluster": ScheduleKind(),
     "contested": ScheduleKind(chosen_plans.contested),
@@ -87,6 +101,7 @@ KINDS: dict[str, ScheduleKind] = {
     "impostors": ScheduleKind(chosen_plans.impostors),
     "through-gateways": ScheduleKind(chosen_plans.through_gateways),
     "over-streams": _over_streams(),
+    "mixed": _mixed(),
     "quiet": ScheduleKind(chosen_plans.quiet),
     "peaceful": ScheduleKind(chosen_plans.peaceful),
     "transactions": _transactional(),
@@ -110,9 +125,7 @@ KINDS: dict[str, ScheduleKind] = {
         for name, mutation in catalogue.BY_TRANSACTIONS.items()
     },
     **{
-        name: _over_streams(mutation.apply)
-        if mutation.plan is chosen_plans.over_streams
-        else ScheduleKind(mutation.plan, mutation.apply)
+        name: _FAMILIES.get(mutation.plan, partial(ScheduleKind, mutation.plan))(mutation.apply)
         for name, mutation in catalogue.BY_SCHEDULES.items()
     },
 }

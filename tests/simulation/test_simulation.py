@@ -88,6 +88,14 @@ def test_nobody_hears_a_copy_of_a_nodes_data_in_its_place_or_beside_it() -> None
     assert tally.done["told that it is a copy"] == tally.done["impostor"] + tally.done["twin"], "each is told, and once"
 
 
+def test_two_releases_stand_side_by_side_and_go_back_until_one_is_activated() -> None:
+    tally = run_many("mixed", range(15))
+    assert not tally.failures, report("mixed", min(tally.failures))
+    assert tally.counted > 10
+    changes = ("upgrade", "downgrade", "activation refused", "activated", "risen", "rewritten", "note")
+    assert min(tally.done.get(what, 0) for what in (*changes, "refused an earlier program")) > 3, tally
+
+
 def test_what_passes_through_gateways_is_stored_once_and_in_order() -> None:
     tally = run_many("through-gateways", range(12))
     assert not tally.failures, report("through-gateways", min(tally.failures))

@@ -24,6 +24,7 @@ from tests.simulation.mutations import (
     holes_store,
     holes_streams,
     holes_transactions,
+    holes_versions,
 )
 from tests.simulation.plan import Plan
 
@@ -122,6 +123,17 @@ BY_SCHEDULES: dict[str, Mutation] = {
             ("full-backlogs-lose-messages", holes_streams.full_backlogs_lose_messages),
             ("messages-outlive-their-stream", holes_streams.messages_outlive_their_stream),
             ("earlier-streams-are-heard", holes_streams.earlier_streams_are_heard),
+        )
+    },
+    **{
+        name: Mutation(hole, chosen_plans.mixed)
+        for name, hole in (
+            ("a-feature-is-asked-in-apply", holes_versions.a_feature_is_asked_in_apply),
+            ("the-unknown-is-refused-silently", holes_versions.the_unknown_is_refused_silently),
+            ("features-are-used-before-their-activation", holes_versions.features_are_used_before_their_activation),
+            ("activated-without-all-nodes", holes_versions.activated_without_all_nodes),
+            ("data-are-opened-whatever-their-version", holes_versions.data_are_opened_whatever_their_version),
+            ("peers-do-not-tell-what-is-active", holes_versions.peers_do_not_tell_what_is_active),
         )
     },
     "silent-nodes-are-trusted": Mutation(holes_quiescence.silent_nodes_are_trusted, chosen_plans.quiet),

@@ -187,6 +187,14 @@ class Faults:
             self._schedule.start(self._randomness.choice(down))
         return False  # not a fault
 
+    def _upgrade(self) -> bool:
+        """Somebody installs the later release on a node."""
+        return bool(self._some_node().install(later=True))
+
+    def _downgrade(self) -> bool:
+        """Somebody installs the earlier release on a node, whether that may be or not."""
+        return bool(self._some_node().install(later=False))
+
     def _pause(self) -> bool:
         node = self._some_node()
         if not node.is_running:
