@@ -101,6 +101,14 @@ class Health:
         full = self._parts.replicas.full
         return HealthCheck("disk", full is None, "has room" if full is None else full.detail)
 
+    def data(self) -> HealthCheck:
+        """Check whether the data are of one version. It says nothing of readiness: they are rewritten meanwhile."""
+        versions = self._parts.migration.versions
+        is_one = versions.oldest == versions.newest
+        return HealthCheck(
+            "data", is_one, f"of {versions}" + ("" if is_one else ", and being rewritten: install no later release yet")
+        )
+
     def status(self, now_s: float) -> dict[str, Any]:
         """The node's own word on itself, for `holdfast node status` and `node health`."""
         checks = self.ready(now_s)
@@ -109,7 +117,9 @@ class Health:
             "cluster_id": self._parts.view.cluster_id,
             "version": self._parts.version,
             "ready": all(check.ok for check in checks),
-            "problems": [f"{check.name}: {check.detail}" for check in [*checks, self.room()] if not check.ok],
+            "problems": [
+                f"{check.name}: {check.detail}" for check in [*checks, self.room(), self.data()] if not check.ok
+            ],
             "draining": self._parts.drain.active,
             "leads": len(self._parts.drain.led()),
             "replicas": sum(1 for _ in self._parts.replicas.all_open()),

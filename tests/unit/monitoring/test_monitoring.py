@@ -13,11 +13,13 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from cluster.versions import NEWEST
 from holdfast.client import AdminClient, ProducerClient, RejectedError, TransactionRolledBackError
 from node.client_transactions.transaction_group_member import MemberTerms
 from node.listener import AdminRequestFailed
 from node.monitoring import group_lag
 from node.monitoring.http_server import MAX_CONNECTIONS, MAX_HEAD_BYTES
+from node.storage.data_versions import DataVersions
 from scripts.docs import reference
 from tests.batches import batch_of
 from tests.unit.listener.support.cluster import ListenerCluster
@@ -180,6 +182,20 @@ async def test_a_disk_that_does_not_answer_is_told_by_liveness(cluster: Listener
     assert not check.ok
     assert "disk" in check.detail
     assert health.live(now_s=101.0)[0].ok
+
+
+async def test_data_that_are_being_rewritten_are_a_problem_though_the_node_is_ready(cluster: ListenerCluster) -> None:
+    node = cluster.nodes[1]
+    async with AdminClient(f"127.0.0.1:{cluster.ports[1]}") as admin:
+        status = await admin.node_status(1)
+        assert (status["data_versions"], status["problems"]) == ([NEWEST, NEWEST], [])
+        node._migration.versions = DataVersions(NEWEST, NEWEST + 1)
+        status = await admin.node_status(1)
+        assert status["data_versions"] == [NEWEST, NEWEST + 1]
+        (problem,) = status["problems"]
+        assert problem.startswith(f"data: of versions {NEWEST} to {NEWEST + 1}, and being rewritten: install no later")
+        assert status["ready"]
+        node._migration.versions = DataVersions(NEWEST, NEWEST)
 
 
 async def test_a_full_disk_is_a_problem_though_the_node_serves_readers(
