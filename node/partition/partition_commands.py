@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, get_args
 
 import msgspec
 
@@ -86,6 +87,19 @@ class Append:
 Command = Append | Marker | Trim | OpenProducer | GroupCommand | TransactionCommand
 
 
+def is_of_later_version(data: bytes, known: Any) -> bool:
+    """Tell whether a command that cannot be decoded is of a kind that a later version brought, or has a field of one.
+    `known`: the union of the commands that this program knows."""
+    fields = {kind.__struct_config__.tag: len(kind.__struct_fields__) for kind in get_args(known)}
+    try:
+        row = msgspec.msgpack.decode(data)
+    except msgspec.DecodeError:
+        return False
+    if not isinstance(row, list) or not row or not isinstance(row[0], int):
+        return False
+    return row[0] not in fields or len(row) - 1 > fields[row[0]]
+
+
 def encode_group_command(command: GroupCommand) -> bytes:
     return _GROUP_HEAD + encode_group_bytes(command)
 
@@ -100,6 +114,8 @@ def _decode_group(entry: bytes) -> GroupCommand:
     try:
         return decode_group_command(entry[3:])
     except msgspec.DecodeError as error:
+        if is_of_later_version(entry[3:], GroupCommand):
+            raise UnknownCommand("command for a consumer group, of a kind or with a field") from error
         raise Damaged(f"a command for a consumer group cannot be read: {error}") from error
 
 
@@ -109,6 +125,8 @@ def _decode_transaction(entry: bytes) -> TransactionCommand:
     try:
         return decode_transaction_command(entry[3:])
     except msgspec.DecodeError as error:
+        if is_of_later_version(entry[3:], TransactionCommand):
+            raise UnknownCommand("command for a transaction, of a kind or with a field") from error
         raise Damaged(f"a command for a transaction cannot be read: {error}") from error
 
 

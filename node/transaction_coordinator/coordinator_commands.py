@@ -34,7 +34,7 @@ class NodeStart(msgspec.Struct, frozen=True, array_like=True):
     boot: int
 
 
-class Register(msgspec.Struct, frozen=True, array_like=True, tag=51):
+class Register(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=51):
     """Register a holder of the transactional id; earlier ones are fenced (Kafka's InitProducerId). `holder`: a name
     that the client draws once; repeating it is no second registration, until the pair is used."""
 
@@ -47,7 +47,7 @@ class Register(msgspec.Struct, frozen=True, array_like=True, tag=51):
     at: NodeStart | None = None  # start of the node that holds the id; when that is gone, its open transactions abort
 
 
-class AddPartitions(msgspec.Struct, frozen=True, array_like=True, tag=52):
+class AddPartitions(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=52):
     """Add the partitions of these Raft groups, before the transaction writes there or stages offsets. The first command
     begins the transaction, and its time."""
 
@@ -58,7 +58,7 @@ class AddPartitions(msgspec.Struct, frozen=True, array_like=True, tag=52):
     timestamp_ms: int = 0
 
 
-class EndTransaction(msgspec.Struct, frozen=True, array_like=True, tag=53):
+class EndTransaction(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=53):
     """Decide the transaction. Idempotent: an existing decision is returned unchanged."""
 
     transactional_id: str
@@ -69,7 +69,7 @@ class EndTransaction(msgspec.Struct, frozen=True, array_like=True, tag=53):
     by_operator: bool = False
 
 
-class Complete(msgspec.Struct, frozen=True, array_like=True, tag=54):
+class Complete(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=54):
     """Note that every partition of the transaction has its marker."""
 
     transactional_id: str
@@ -78,7 +78,7 @@ class Complete(msgspec.Struct, frozen=True, array_like=True, tag=54):
     timestamp_ms: int = 0
 
 
-class Expire(msgspec.Struct, frozen=True, array_like=True, tag=55):
+class Expire(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=55):
     """Abort the transaction if it is still open and its time is over. `gone`: abort it whatever its time, if it is held
     at this start of a node, which a majority takes for gone."""
 
@@ -89,7 +89,7 @@ class Expire(msgspec.Struct, frozen=True, array_like=True, tag=55):
     gone: NodeStart | None = None
 
 
-class FenceTransaction(msgspec.Struct, frozen=True, array_like=True, tag=60):
+class FenceTransaction(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=60):
     """End a transaction that has not begun here, before it begins late: a partition has waited for its end for longer
     than its time, or the start of the node that holds it is `gone`."""
 
@@ -100,7 +100,7 @@ class FenceTransaction(msgspec.Struct, frozen=True, array_like=True, tag=60):
     gone: NodeStart | None = None
 
 
-class ForgetIdle(msgspec.Struct, frozen=True, array_like=True, tag=56):
+class ForgetIdle(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=56):
     """Forget the ids that were idle too long."""
 
     timestamp_ms: int = 0

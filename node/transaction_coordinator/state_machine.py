@@ -36,7 +36,9 @@ from typing import Any
 
 import msgspec
 
-from cluster.versions import UNSET
+from cluster.raft import UnknownEntry
+from cluster.versions import INSTALL, UNSET
+from node.partition.partition_commands import is_of_later_version
 from node.partition.state_machine import WrongCheckpoint
 from node.transaction_coordinator.coordinator_commands import (
     MAX_HOLDER_CHARACTERS,
@@ -174,12 +176,16 @@ class CoordinatorMachine:
     # ------------------------------------------------------------ apply
 
     def apply(self, index: int, data: bytes) -> Result:
-        """Apply an entry. It raises nothing but an illegal transition, which is a defect, and stops the group."""
+        """Apply an entry. It raises nothing but an illegal transition, which is a defect, and UnknownEntry; either
+        stops the group."""
         assert index > self.state.applied_index, f"entry {index} came after entry {self.state.applied_index}"
         self.state.applied_index = index
         try:
             command: Command = decode(data)
         except msgspec.DecodeError as error:
+            if is_of_later_version(data, Command):
+                what = "a command of a coordinator, of a kind or with a field, which this program does not know"
+                raise UnknownEntry(f"entry {index}: {what}: {INSTALL}") from error
             return Declined("invalid", f"entry {index} is no command of a coordinator: {error}")
         self.state.lived_ms += self._step(command.timestamp_ms)
         self.state.stamped_ms = command.timestamp_ms

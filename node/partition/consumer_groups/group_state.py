@@ -66,7 +66,7 @@ class End(IntEnum):
 # ---------------------------------------------------------------- commands
 
 
-class Claim(msgspec.Struct, frozen=True, array_like=True, tag=1):
+class Claim(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=1):
     """Claim the partition. `gone`: the claim that the leader, as it proposed this, had no reader for. `equal_takes`:
     Event Hubs' rule. `steal`: for a terminus. `expiry_s`: how long a terminus outlives its link; NOTHING: for ever."""
 
@@ -81,14 +81,14 @@ class Claim(msgspec.Struct, frozen=True, array_like=True, tag=1):
     timestamp_ms: int = 0
 
 
-class EndClaim(msgspec.Struct, frozen=True, array_like=True, tag=2):
+class EndClaim(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=2):
     key: str
     claim: int
     how: int
     timestamp_ms: int = 0
 
 
-class Commit(msgspec.Struct, frozen=True, array_like=True, tag=3):
+class Commit(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=3):
     """Set the position: everything below is done. An owner's never goes back. Without a claim (an operator's commit)
     any position is set, NOTHING included, but only while no owner is active; the last owner can neither commit nor
     continue after it."""
@@ -99,7 +99,7 @@ class Commit(msgspec.Struct, frozen=True, array_like=True, tag=3):
     timestamp_ms: int = 0
 
 
-class Delete(msgspec.Struct, frozen=True, array_like=True, tag=4):
+class Delete(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=4):
     key: str
     timestamp_ms: int = 0
 

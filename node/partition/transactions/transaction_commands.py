@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 
 
-class Begin(msgspec.Struct, frozen=True, array_like=True, tag=23):
+class Begin(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=23):
     """Begin a transaction here. `coordinator`: the Raft group that decides it. `timeout_ms`: the time that it gives."""
 
     producer_id: int
@@ -18,7 +18,7 @@ class Begin(msgspec.Struct, frozen=True, array_like=True, tag=23):
     timestamp_ms: int = 0
 
 
-class StageOffset(msgspec.Struct, frozen=True, array_like=True, tag=24):
+class StageOffset(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=24):
     """Stage a group's position: at the commit everything below `position` is done, as by `Commit` of `group_state.py`.
     `prepare`: the transaction is about to be committed, too, see `Prepare`."""
 
@@ -31,7 +31,7 @@ class StageOffset(msgspec.Struct, frozen=True, array_like=True, tag=24):
     prepare: bool = False
 
 
-class Prepare(msgspec.Struct, frozen=True, array_like=True, tag=25):
+class Prepare(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=25):
     """Ask on behalf of the coordinator, which wants to commit, whether this partition permits it."""
 
     producer_id: int

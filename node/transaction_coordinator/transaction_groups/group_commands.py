@@ -37,7 +37,7 @@ def coordinator_of(transactional_id: str) -> int:
         return 0
 
 
-class OpenGroup(msgspec.Struct, frozen=True, array_like=True, tag=71):
+class OpenGroup(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=71):
     """Open a batch for a run of the writer. `query`: the query of these batches, if the writer's name does not say it;
     "": the name says it. `once`: the writer's name was drawn for this batch, and never comes again."""
 
@@ -50,7 +50,7 @@ class OpenGroup(msgspec.Struct, frozen=True, array_like=True, tag=71):
     once: bool = False
 
 
-class JoinGroup(msgspec.Struct, frozen=True, array_like=True, tag=72):
+class JoinGroup(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=72):
     """Join a group for a part of the batch, as a task attempt. `holder`: a name that the client draws once; repeating
     it makes no second member."""
 
@@ -64,14 +64,14 @@ class JoinGroup(msgspec.Struct, frozen=True, array_like=True, tag=72):
     timestamp_ms: int = 0
 
 
-class PrepareMember(msgspec.Struct, frozen=True, array_like=True, tag=73):
+class PrepareMember(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=73):
     """Prepare the member, which has written everything: it waits for the decision of its group."""
 
     member: str
     timestamp_ms: int = 0
 
 
-class CommitGroup(msgspec.Struct, frozen=True, array_like=True, tag=74):
+class CommitGroup(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=74):
     """Decide the group: these members commit, all others abort."""
 
     writer: str
@@ -81,7 +81,7 @@ class CommitGroup(msgspec.Struct, frozen=True, array_like=True, tag=74):
     timestamp_ms: int = 0
 
 
-class AbortGroup(msgspec.Struct, frozen=True, array_like=True, tag=75):
+class AbortGroup(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=75):
     """Abort the batch. `by_operator`: whatever run has it open, and whatever batch if that is -1."""
 
     writer: str
@@ -91,7 +91,7 @@ class AbortGroup(msgspec.Struct, frozen=True, array_like=True, tag=75):
     timestamp_ms: int = 0
 
 
-class ExpireGroup(msgspec.Struct, frozen=True, array_like=True, tag=76):
+class ExpireGroup(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=76):
     """Abort the group if it is still open and its time is over."""
 
     writer: str
@@ -99,7 +99,7 @@ class ExpireGroup(msgspec.Struct, frozen=True, array_like=True, tag=76):
     timestamp_ms: int = 0
 
 
-class ExpireMember(msgspec.Struct, frozen=True, array_like=True, tag=77):
+class ExpireMember(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=77):
     """Abort the member if it is not prepared: its client has been silent for its lease. The leader has measured that;
     nothing of it is in the state."""
 
@@ -107,7 +107,7 @@ class ExpireMember(msgspec.Struct, frozen=True, array_like=True, tag=77):
     timestamp_ms: int = 0
 
 
-class ForgetWriter(msgspec.Struct, frozen=True, array_like=True, tag=80):
+class ForgetWriter(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=80):
     """Forget the writer's name and its last batch: an operator knows that it will not come again."""
 
     writer: str

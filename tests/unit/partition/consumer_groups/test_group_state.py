@@ -264,7 +264,7 @@ def test_commands_survive_the_log(command: GroupCommand) -> None:
 def test_a_damaged_command_is_a_recorded_rejection() -> None:
     machine = PartitionMachine()
     entry = encode_group_command(Delete("g"))
-    for index, damaged in enumerate([entry[:-1], entry[:3], entry[:3] + b"\x91\x63"]):
+    for index, damaged in enumerate([entry[:-1], entry[:3], entry[:3] + b"\x91\x04"]):
         result, effects = machine.apply(index + 1, damaged)
         assert isinstance(result, AppendRejected), result
         assert effects == ()
