@@ -352,6 +352,10 @@ class Engine(EventPump):
 
     def data_to_send(self, limit: int = SEND_CHUNK_BYTES) -> bytes:
         """The next bytes for the socket, about `limit` at most; b"" when there is nothing to send now."""
+        said = self._next_output(limit)
+        return said if self._full_lists is None or not said else self._full_lists.rewrite(said)
+
+    def _next_output(self, limit: int) -> bytes:
         if self._last_words:
             words, self._last_words = self._last_words, b""
             return words

@@ -41,6 +41,7 @@ from holdfast.amqp.events import (
 )
 from holdfast.amqp.framing.attach_fields import frames_of, with_fields
 from holdfast.amqp.framing.frame_scanner import FrameScanner
+from holdfast.amqp.framing.full_lists import FullLists, needs_full_lists
 from holdfast.amqp.framing.handshake import AMQP_HEADER, frame, performative
 from holdfast.amqp.framing.performatives import (
     ATTACH_FRAME,
@@ -124,6 +125,7 @@ class EventPump(TransferPump):
         self._at_eof = False
         self._said = b""
         self._last_words = b""
+        self._full_lists: FullLists | None = None  # of a peer that needs every field of a frame
         self._output_ended = False
         self._remains: DeferredRelease | None = None
         self._connection = lib.pn_connection()
@@ -172,6 +174,7 @@ class EventPump(TransferPump):
             return
         self.opened = True
         if self.role == "server":
+            self._full_lists = FullLists() if needs_full_lists(said.fields) else None
             lib.pn_connection_open(self._connection)
         self._events.append(ConnectionOpened())
 
