@@ -247,6 +247,21 @@ OUT_OF_ORDER: Final = "com.microsoft:out-of-order-sequence"
 ARGUMENT_ERROR: Final = "com.microsoft:argument-error"
 ARGUMENT_OUT_OF_RANGE: Final = "com.microsoft:argument-out-of-range"
 
+# --- the dialect of Event Hubs (`node/listener/event_hubs/`)
+TOKEN_ADDRESS: Final = "$cbs"
+HUB_EPOCH: Final = "com.microsoft:epoch"  # of a receiver's attach, long; an equal one takes the partition, too
+HUB_RECEIVER_NAME: Final = "com.microsoft:receiver-name"  # of a receiver's attach, string
+HUB_RUNTIME_METRIC: Final = "com.microsoft:enable-receiver-runtime-metric"  # desired by the attach
+HUB_SEQUENCE: Final = "x-opt-sequence-number"  # message annotation, long: the offset
+HUB_OFFSET: Final = "x-opt-offset"  # message annotation, string: the offset in decimal digits
+HUB_ENQUEUED: Final = "x-opt-enqueued-time"  # message annotation, timestamp
+HUB_PARTITION_KEY: Final = "x-opt-partition-key"  # message annotation, string: the group key
+HUB_LAST_EVENT: Final = (
+    "last_enqueued_sequence_number", "last_enqueued_offset", "last_enqueued_time_utc",
+    "runtime_info_retrieval_time_utc",
+)  # fmt: skip
+"""Delivery annotations for whoever desires `HUB_RUNTIME_METRIC`: long, string, and two timestamps."""
+
 # --- transactions: properties of the attach to the coordinator
 TRANSACTIONAL_ID: Final = "holdfast:transactional-id"  # string; who attaches with it last has it, and nobody else
 TRANSACTION_TIMEOUT: Final = "holdfast:transaction-timeout"  # uint, milliseconds; the answer tells what is in force

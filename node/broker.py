@@ -69,7 +69,7 @@ class NodeBroker:
         record = self._view.log(log)
         if record is None or record.name.startswith(INTERNAL_PREFIX):
             return None
-        return LogView(record.name, [item.name for item in record.partitions])
+        return LogView(record.name, [item.name for item in record.partitions], record.created_ms)
 
     def identity_of(self, log: str) -> int | None:
         record = self._view.log(log)

@@ -41,6 +41,7 @@ class EndpointHost(Protocol):
     declares_under_way: int  # of all its control links: each may become one more of its transactions
     redirects: bool  # partition-bound links of this peer are redirected to the leader
     knows_streams: bool  # the peer attaches again when a link is closed to move it
+    speaks_event_hubs: bool  # links of this peer are of the dialect of Event Hubs
     attaches: AttachQueue  # whose answer takes a while
     heard_bytes: int  # that ever came from the peer
     answer_bytes: int  # that wait for credit on its reply links
@@ -83,6 +84,14 @@ class EndpointHost(Protocol):
         ...
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None: ...
+    def send_away(self, why: Error) -> None:
+        """End the connection now, and leave unanswered deliveries unanswered."""
+        ...
+
+    async def put_token(self, kind: str, audience: str, token: str) -> str | None:
+        """Take a token that the peer shows for an audience. Returns why it is not believed; None: it is."""
+        ...
+
     def reply(self, endpoint: Endpoint, reply_to: str | None, message: bytes) -> None: ...
     def fail(self, error: BaseException) -> None:
         """Close this connection because of a bug; all others live."""

@@ -49,6 +49,7 @@ from node.listener.attach import permissions
 from node.listener.attach.link_plan import LinkPlan
 from node.listener.endpoint import Endpoint, EndpointHost
 from node.listener.errors import Refused
+from node.listener.event_hubs.read_requests import answer_read, is_read
 from node.security.authorisation import Need
 
 log = logging.getLogger("holdfast.listener")
@@ -168,10 +169,11 @@ def read_request(message: Message) -> Request:
     arguments = _read_arguments(message.body, allowed)
     if needs_name:
         arguments["name"] = _text(properties, protocol.NAME)
-    return Request(f"{kind.lower()}.{operation.lower()}", arguments, success, _correlation(message), message.reply_to)
+    return Request(f"{kind.lower()}.{operation.lower()}", arguments, success, correlation_of(message), message.reply_to)
 
 
-def _correlation(message: Message) -> Any:
+def correlation_of(message: Message) -> Any:
+    """What the answer to a request repeats."""
     return message.message_id if message.message_id is not None else message.correlation_id
 
 
@@ -181,7 +183,7 @@ def _read(payload: bytes) -> Message:
         text = f"a request holds at most {REQUEST_VALUES} values, this one has more: ask for less at a time"
         raise Refused(Error(RESOURCE_LIMIT_EXCEEDED, text))
     message = decode_message(payload)
-    correlation = _correlation(message)
+    correlation = correlation_of(message)
     if correlation is None:
         raise Refused(Error(INVALID_FIELD, "a request needs a message-id, else its answer cannot be told"))
     try:
@@ -273,7 +275,9 @@ class Management(Endpoint):
         self.host.flush_soon()
 
     async def _answer(self, message: Message, own: ClientTransaction | None) -> bytes:
-        correlation = _correlation(message)
+        if own is None and is_read(message):
+            return await answer_read(message, self.host.broker, self.host.visitor)
+        correlation = correlation_of(message)
         request: Request | None = None
         try:
             request = read_request(message)
@@ -366,7 +370,8 @@ class Reply(Endpoint):
     def called(self) -> set[str | None]:
         """Names that a reply-to may call this link by. None: a request without a reply-to."""
         target = self.link.remote_target
-        return {None, self.address, self.link.name, target.address if isinstance(target, Target) else None}
+        names = {self.address, self.link.name, target.address if isinstance(target, Target) else None}
+        return names if self.address == protocol.TOKEN_ADDRESS else names | {None}
 
     def send(self, message: bytes) -> None:
         size, host = len(message), self.host

@@ -235,6 +235,7 @@ class LogView:
 
     name: str
     partitions: Sequence[str]  # in order: the place in it is what a group key hashes to
+    created_ms: int = 0
 
 
 class PartitionHandle(Protocol):

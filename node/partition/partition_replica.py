@@ -42,7 +42,7 @@ from node.partition.api import (
 )
 from node.partition.appender import REFUSALS, Appender
 from node.partition.consumer_groups.group_queries import ListGroups, ReaderClaim
-from node.partition.consumer_groups.group_state import Denied, GroupTable, Ousted
+from node.partition.consumer_groups.group_state import Denied, GroupTable, Ousted, Owned
 from node.partition.consumer_groups.ownership_leases import OwnershipLeases
 from node.partition.entries.entry_dump import dump
 from node.partition.entries.entry_queries import AskFate, DumpEntries
@@ -176,6 +176,8 @@ class PartitionReplica:
                 self.owning.ousted(effect)
             else:
                 self._forget(effect, batch)
+        if self.owning.has_guests and isinstance(result, Owned):
+            self.owning.end_guests()
         for refused in result if isinstance(result, tuple) else (result,):
             if isinstance(refused, AppendRejected):
                 level = logging.INFO if refused.code in REFUSALS else logging.WARNING  # a producer's fault, or ours

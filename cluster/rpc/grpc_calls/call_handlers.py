@@ -267,7 +267,7 @@ def decode_start(request: pb.ReadOpen, types: PartitionTypes) -> Any:
 
 
 def owner_of(request: pb.ReadOpen, types: PartitionTypes) -> Any:
-    return types.ReaderClaim(request.owner_key, request.owner_claim) if request.owner_claim else None
+    return types.ReaderClaim(request.owner_key, request.owner_claim) if request.owner_key else None
 
 
 def _encoded(message: pb.ReadReply) -> bytes:

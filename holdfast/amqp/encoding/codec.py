@@ -77,6 +77,12 @@ def symbol_array(names: Iterable[str]) -> bytes:
     return encode_value(Array(undescribed, Data.SYMBOL, *[symbol(name) for name in names]))
 
 
+def string_array(values: Iterable[str]) -> Array:
+    """An array of strings, as a value."""
+    undescribed: Any = UNDESCRIBED
+    return Array(undescribed, Data.STRING, *map(str, values))
+
+
 def symbols_of(value: Any) -> tuple[str, ...]:
     """Reads "one or many symbols": AMQP lets a peer send null, a single symbol or an array of them."""
     if value is None:

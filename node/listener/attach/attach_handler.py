@@ -16,6 +16,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
+from holdfast import protocol
 from holdfast.amqp import Credit, Link, ReceiverLink, SenderLink
 from holdfast.amqp.errors import NOT_FOUND, RESOURCE_DELETED
 from node.client_transactions.errors import TransactionFailed
@@ -28,6 +29,10 @@ from node.listener.attach.link_plan import Kind, LinkPlan
 from node.listener.attach.redirect import redirect_away
 from node.listener.endpoint import Endpoint, EndpointHost
 from node.listener.errors import Refused
+from node.listener.event_hubs import hub_links
+from node.listener.event_hubs.epochs import check_guest
+from node.listener.event_hubs.hub_plan import hub_address_of
+from node.listener.event_hubs.token_link import TokenLink
 from node.listener.incoming.batch_link import IdempotentBatchLink, IncomingBatchLink, asks_for_batches
 from node.listener.incoming.idempotent_producers.idempotent_link import IdempotentLink
 from node.listener.incoming.message_link import IncomingMessageLink
@@ -45,7 +50,7 @@ from node.listener.outgoing.consumer_groups.ownership_claims import (
 from node.listener.outgoing.outgoing_link import OutgoingLink
 from node.partition.api import After, Earliest, Latest, ProducerOpened, Start
 
-UNSURE = frozenset({NOT_FOUND, RESOURCE_DELETED})
+UNSURE = frozenset({NOT_FOUND, RESOURCE_DELETED, protocol.ARGUMENT_OUT_OF_RANGE})
 """Refusals that this node may believe only because it has not heard the latest."""
 
 
@@ -75,10 +80,13 @@ def on_request(host: Attacher, link: Link) -> None:
 
 
 def _answer(host: Attacher, link: Link) -> None:
-    first = permissions.first_need(link)
+    hub = hub_address_of(link, speaks_event_hubs=host.speaks_event_hubs, knows_streams=host.knows_streams)
+    if hub is not None:
+        host.speaks_event_hubs, host.redirects = True, False  # its SDK knows one address
+    first = permissions.first_need(link, hub)
     if first is not None and not host.visitor.may(first):
         raise Refused(host.visitor.refusal(first))
-    plan = link_plan.plan(link, host.broker)
+    plan = link_plan.plan(link, host.broker, hub)
     for need in permissions.needs(plan):
         if not host.visitor.may(need):
             raise Refused(host.visitor.refusal(need))
@@ -87,7 +95,7 @@ def _answer(host: Attacher, link: Link) -> None:
         host.attaches.add(link, lambda: _answer_coordinator(host, link, plan), host.errand)
     elif plan.kind not in (Kind.INGEST, Kind.EGRESS):
         host.serve(link, _service(host, link, plan))
-    elif plan.producer is None and plan.membership is None and _answer_now(host, link, plan):
+    elif plan.producer is None and plan.membership is None and not plan.is_guest and _answer_now(host, link, plan):
         host.serve(link, _events(host, link, plan, {}))
     elif plan.needs_partition:
         host.attaches.hold(lambda: _answer_later(host, link, plan), host.errand)
@@ -148,6 +156,10 @@ def _service(host: Attacher, link: Link, plan: LinkPlan) -> Endpoint:
     if plan.kind is Kind.MANAGEMENT:
         assert isinstance(link, ReceiverLink)
         return Management(host, link, plan)
+    if plan.kind is Kind.TOKENS:
+        assert isinstance(link, ReceiverLink)
+        host.speaks_event_hubs = not host.knows_streams
+        return TokenLink(host, link, plan)
     assert isinstance(link, SenderLink)
     return Info(host, link, plan) if plan.kind is Kind.INFO else Reply(host, link, plan)
 
@@ -160,6 +172,9 @@ def _events(
     granted: ProducerOpened | None = None,
     held: dict[str, OwnedPartition] | None = None,
 ) -> Endpoint:
+    if plan.hub is not None:
+        assert isinstance(link, ReceiverLink | SenderLink)
+        return hub_links.endpoint_of(host, link, plan, starts, granted, held)
     if isinstance(link, ReceiverLink):
         batches = plan.bound and asks_for_batches(link)
         if granted is None:
@@ -181,6 +196,8 @@ def _answer_now(host: Attacher, link: Link, plan: LinkPlan) -> bool:
 
 
 def _needs_position(plan: LinkPlan) -> bool:
+    if plan.hub is not None and plan.hub.supplied is not None:
+        return True
     return plan.selection is not None and (isinstance(plan.selection.start, Latest) or plan.selection.needs_latest)
 
 
@@ -216,6 +233,8 @@ async def _answer_in_time(host: Attacher, link: Link, plan: LinkPlan) -> None:
                 await _until_usable(host, plan, plan.partition)
                 redirect_away(plan, plan.partition, follows=host.redirects)
             granted = await _open_producer(host, plan)
+            if plan.is_guest:
+                await check_guest(plan)
             if plan.membership is not None and held is None:
                 held = await claim_all(host, link, plan, _partitions(plan))
             if _needs_position(plan):
@@ -274,6 +293,8 @@ async def _position(host: Attacher, plan: LinkPlan, partition: str) -> Start:
         except (ConnectionError, LookupError, TimeoutError):
             await asyncio.sleep(RETRY_DELAY_S)  # the leader is unknown to itself, or away: the outer timeout ends this
             continue
+        if plan.hub is not None and plan.hub.supplied is not None:
+            plan.hub.supplied.check(info)
         uncommitted = plan.selection is not None and plan.selection.uncommitted
         end = info.next_offset if uncommitted else info.stable_offset
         return After(end - 1) if end > 0 else Earliest()

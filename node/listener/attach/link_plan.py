@@ -23,6 +23,10 @@ from node.listener import errors
 from node.listener.amqp_transactions.coordinator_attach import CoordinatorTerms, coordinator_terms_of
 from node.listener.broker_interface import Broker
 from node.listener.errors import Refused
+from node.listener.event_hubs import hub_plan
+from node.listener.event_hubs.addresses import HubAddress
+from node.listener.event_hubs.hub_plan import HubTerms
+from node.listener.event_hubs.selectors import read_selector
 from node.listener.incoming.idempotent_producers import producer_attach
 from node.listener.log_identity import OneLog, another_cluster, told_log
 from node.listener.outgoing.consumer_groups import group_attach
@@ -38,6 +42,7 @@ class Kind(Enum):
     MANAGEMENT = auto()  # the peer sends requests
     REPLY = auto()  # the peer receives answers to requests
     COORDINATOR = auto()  # the peer declares and discharges transactions
+    TOKENS = auto()  # the peer shows tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +61,16 @@ class LinkPlan:
     membership: GroupTerms | None = None  # EGRESS only: it reads in a group's name, or keeps its position
     transactions: CoordinatorTerms | None = None  # COORDINATOR only
     assigned: bool = False  # the partition was chosen by the nodes, and served wherever the peer attached
+    hub: HubTerms | None = None  # INGEST and EGRESS: the link speaks the dialect of Event Hubs
 
     @property
     def bound(self) -> bool:
         return self.partition is not None
+
+    @property
+    def is_guest(self) -> bool:
+        """True for a receiver of Event Hubs without an epoch, which must find the partition unclaimed."""
+        return self.hub is not None and self.kind is Kind.EGRESS and self.membership is None
 
     @property
     def needs_partition(self) -> bool:
@@ -67,12 +78,34 @@ class LinkPlan:
         return self.membership is not None and self.membership.group is not None and self.partition is None
 
 
-def plan(link: Link, broker: Broker) -> LinkPlan:
-    """The plan for a link that a peer has attached; raises Refused."""
+def plan(link: Link, broker: Broker, hub: HubAddress | None = None) -> LinkPlan:
+    """The plan for a link that a peer has attached; raises Refused. `hub`: the address of a link of Event Hubs."""
+    if hub is not None:
+        return _plan_hub(link, broker, hub)
     if isinstance(link, ReceiverLink):
         return _plan_incoming(link, broker)
     assert isinstance(link, SenderLink)
     return _plan_outgoing(link, broker)
+
+
+def _plan_hub(link: Link, broker: Broker, hub: HubAddress) -> LinkPlan:
+    stated = link.remote_address or hub.text
+    one = OneLog(broker, hub.hub, hub_plan.find_hub(hub, broker))
+    if isinstance(link, ReceiverLink):
+        wish = producer_attach.producer_request_of(link)
+        if wish is not None and hub.partition is None:
+            raise Refused(errors.producer_needs_partition(one.name))
+        return LinkPlan(Kind.INGEST, stated, one, one.name, hub.partition, producer=wish, hub=HubTerms())
+    assert isinstance(link, SenderLink)
+    source = link.remote_source
+    terms = hub_plan.receiver_terms(link, hub)
+    filters = source.filter if isinstance(source, Source) else None
+    began = read_selector(filters)
+    return LinkPlan(
+        Kind.EGRESS, stated, one, one.name, hub.partition, select(filters) if began is None else began.selection,
+        membership=hub_plan.epoch_terms(terms),
+        hub=hub_plan.with_position(terms, None if began is None else began.supplied),
+    )  # fmt: skip
 
 
 def _plan_incoming(link: ReceiverLink, broker: Broker) -> LinkPlan:
@@ -89,6 +122,8 @@ def _plan_incoming(link: ReceiverLink, broker: Broker) -> LinkPlan:
     address = target.address
     if address == protocol.MANAGEMENT_ADDRESS:
         return LinkPlan(Kind.MANAGEMENT, address, broker)
+    if address == protocol.TOKEN_ADDRESS:
+        return LinkPlan(Kind.TOKENS, address, broker)
     if address.endswith(protocol.INFO_SUFFIX):
         raise _not_allowed(f"{address} can only be received from")
     one, partition = _log_and_partition(link, address, broker)
@@ -105,7 +140,7 @@ def _plan_outgoing(link: SenderLink, broker: Broker) -> LinkPlan:
     if not isinstance(source, Source) or not source.address:
         raise _invalid("the source has no address; name a log")
     address = source.address
-    if address == protocol.MANAGEMENT_ADDRESS:
+    if address in (protocol.MANAGEMENT_ADDRESS, protocol.TOKEN_ADDRESS):
         return LinkPlan(Kind.REPLY, address, broker)
     if address.endswith(protocol.INFO_SUFFIX):
         named = _log(link, address[: -len(protocol.INFO_SUFFIX)], broker)

@@ -16,22 +16,28 @@ from typing import Any
 from holdfast import protocol
 from holdfast.amqp import Link, ReceiverLink, SenderLink, Source, Target
 from node.listener.attach.link_plan import Kind, LinkPlan
+from node.listener.event_hubs.addresses import HubAddress
 from node.partition.idempotence.producer_state import was_given_out
 from node.security.authorisation import Need
 
+_SERVICES = frozenset({protocol.MANAGEMENT_ADDRESS, protocol.TOKEN_ADDRESS})
 
-def first_need(link: Link) -> Need | None:
-    """The right on the log that a link is about; None: the link is about no log."""
+
+def first_need(link: Link, hub: HubAddress | None = None) -> Need | None:
+    """The right on the log that a link is about; None: the link is about no log. `hub`: its address, if it is of Event
+    Hubs."""
+    if hub is not None:
+        return Need("publish" if isinstance(link, ReceiverLink) else "consume", "log", hub.hub)
     if isinstance(link, ReceiverLink):
         target = link.remote_target
         if link.wants_coordinator or not isinstance(target, Target) or not target.address:
             return None
-        return None if target.address == protocol.MANAGEMENT_ADDRESS else Need("publish", "log", target.address)
+        return None if target.address in _SERVICES else Need("publish", "log", target.address)
     assert isinstance(link, SenderLink)
     source = link.remote_source
     if not isinstance(source, Source) or source.dynamic or not source.address:
         return None
-    if source.address == protocol.MANAGEMENT_ADDRESS:
+    if source.address in _SERVICES:
         return None
     if source.address.endswith(protocol.INFO_SUFFIX):
         return Need("describe", "log", source.address.removesuffix(protocol.INFO_SUFFIX))
@@ -49,6 +55,8 @@ def needs(plan: LinkPlan) -> Iterator[Need]:
         yield Need("consume", "log", plan.log)
         if plan.membership is not None and plan.membership.group is not None:
             yield Need("consume", "group", plan.membership.group)
+        elif plan.hub is not None:
+            yield Need("consume", "group", plan.hub.group)
     elif plan.kind is Kind.INFO:
         yield Need("describe", "log", plan.log)
     elif plan.kind is Kind.COORDINATOR:

@@ -101,6 +101,7 @@ class Connection(asyncio.Protocol):
         self._expiry_timer: asyncio.TimerHandle | None = None
         self.redirects = False
         self.knows_streams = False
+        self.speaks_event_hubs = False
         self.transactions: dict[bytes, ClientTransaction] = {}
         self.declares_transactions = False
         self.declares_under_way = 0
@@ -400,12 +401,16 @@ class Connection(asyncio.Protocol):
         return await self.listener.until(condition, wait_s)
 
     def reply(self, endpoint: Endpoint, reply_to: str | None, message: bytes) -> None:
-        found = self._replies.find(endpoint.link.session, reply_to)
+        session = endpoint.link.session
+        found = self._replies.find(session, reply_to or endpoint.plan.address) or self._replies.find(session, reply_to)
         if found is not None:
             found.send(message)
         else:
             text = "an answer to %s has nowhere to go: no receiver for %s"
             self.listener.notes.write(text, self._peer, shown(reply_to))
+
+    async def put_token(self, kind: str, audience: str, token: str) -> str | None:
+        return None
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work)
@@ -427,7 +432,10 @@ class Connection(asyncio.Protocol):
     # ------------------------------------------------------------------------------------------------- the end
 
     def leave(self, error: Error) -> None:
-        """Close every link gracefully; the connection stays for their last answers."""
+        """Close every link gracefully; the connection stays for their last answers. Links of Event Hubs end with it:
+        their producers would report a detach to the application."""
+        if self.speaks_event_hubs:
+            return
         for endpoint in list(self.endpoints.values()):
             endpoint.leave(error)
 

@@ -26,7 +26,7 @@ LIST_LIMIT = 1000
 
 @dataclass(frozen=True, slots=True)
 class ReaderClaim:
-    """The claim in whose name a reader reads."""
+    """The claim in whose name a reader reads. `claim` 0: none, and the reader may read while none is in force."""
 
     key: str
     claim: int

@@ -10,6 +10,7 @@ the name of a claim (a read, a commit, an end) is compared with the claim in for
 | --------------------------------------------------- | ----------------------------------------------------------- |
 | nobody is active, epoch absent or >= the counter    | granted                                                     |
 | nobody is active, epoch below the counter           | refused, `behind`: it was outbid while it was away          |
+| the same, Event Hubs' rule                          | granted: that rule knows only of receivers that are there   |
 | another is active, epoch above the counter          | granted; the other one is ousted                            |
 | another is active, the same epoch, Event Hubs' rule | granted; the other one is ousted                            |
 | another is active, anything else                    | refused, `owned`                                            |
@@ -245,7 +246,7 @@ class GroupTable:
             row.epoch = row.epoch if epoch is None else max(row.epoch, epoch)
             ousted = Ousted(row.key, row.claim, row.epoch)
         elif epoch is not None:
-            row.epoch = max(row.epoch, epoch)
+            row.epoch = epoch if wish.equal_takes else max(row.epoch, epoch)
         row.claim, row.active, row.member, row.identity = index, True, wish.member, wish.identity
         self._active[row.key] = row
         row.touched_ms, row.expiry_s, row.due_ms = clock_ms, wish.expiry_s, NOTHING
@@ -348,7 +349,7 @@ class GroupTable:
 def _judge(row: ConsumerGroup, wish: Claim) -> Denied | None:
     """The refusal of a claim; None: it is granted."""
     epoch = wish.epoch
-    if epoch is not None and epoch < row.epoch and not wish.steal:
+    if epoch is not None and epoch < row.epoch and not wish.steal and (row.active or not wish.equal_takes):
         code: DenialCode = "owned" if row.active else "behind"
         return Denied(code, f"epoch {epoch} is below {row.epoch}, the one in force; claim with a greater one")
     if not row.active:

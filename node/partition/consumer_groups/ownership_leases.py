@@ -69,6 +69,7 @@ class OwnershipLeases:
         self._lease_s = lease_s
         self._readers: dict[int, LocalReader] = {}  # by claim
         self._claims: dict[LocalReader, int] = {}
+        self._guests: dict[LocalReader, str] = {}  # without a claim, and the group that must have none
         self.on_assign: Callable[[Assign], Awaitable[Assigned | Failed]] | None = None
         """Adviser of the members of groups, see `node/partition/consumer_groups/assignor.py`; the node sets it."""
         self._silent_since: dict[int, float] = {}  # by claim, on the leader's own clock
@@ -76,7 +77,11 @@ class OwnershipLeases:
     # ------------------------------------------------------------ readers
 
     def register(self, owner: ReaderClaim, reader: LocalReader) -> None:
-        """Add a reader of a claim, or let it fail if the claim is not in force."""
+        """Add a reader of a claim, or let it fail if the claim is not in force; a guest, if one is."""
+        if not owner.claim:
+            self._guests[reader] = owner.key
+            self.end_guests()
+            return
         if not self._ownership().holds(owner.key, owner.claim):
             row = self._ownership().get(owner.key)
             reader.fail(_stolen(owner.key, owner.claim, row.epoch if row is not None and row.active else None))
@@ -89,7 +94,20 @@ class OwnershipLeases:
         self._claims[reader] = owner.claim
         self._silent_since.pop(owner.claim, None)
 
+    @property
+    def has_guests(self) -> bool:
+        return bool(self._guests)
+
+    def end_guests(self) -> None:
+        """End the readers without a claim whose group has one now."""
+        for reader, key in list(self._guests.items()):
+            row = self._ownership().get(key)
+            if row is not None and row.active:
+                del self._guests[reader]
+                reader.fail(_stolen(key, 0, row.epoch))
+
     def forget(self, reader: LocalReader) -> None:
+        self._guests.pop(reader, None)
         claim = self._claims.pop(reader, None)
         if claim is not None and self._readers.get(claim) is reader:
             del self._readers[claim]
@@ -103,6 +121,7 @@ class OwnershipLeases:
     def not_leading(self) -> None:
         self._readers.clear()
         self._claims.clear()
+        self._guests.clear()
         self._silent_since.clear()
 
     # ------------------------------------------------------------ questions

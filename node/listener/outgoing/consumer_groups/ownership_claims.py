@@ -23,6 +23,7 @@ from node.listener.attach.link_plan import LinkPlan
 from node.listener.broker_interface import Broker
 from node.listener.config import ListenerConfig
 from node.listener.errors import Refused
+from node.listener.event_hubs.epochs import epoch_refusal
 from node.listener.outgoing.consumer_groups.owned_partition import BackgroundWork, OwnedPartition
 from node.partition.api import Failed
 from node.partition.consumer_groups.group_queries import Assign, Assigned, GroupList, ListGroups
@@ -139,6 +140,8 @@ async def claim(broker: Broker, log: str, partition: str, wish: Claim) -> Owned:
         if isinstance(answer, Denied):
             mine = answer.code == "owned" and await _is_mine(broker, log, partition, wish)
             if not (mine or answer.code == "deciding") or loop.time() > deadline_s:
+                if wish.equal_takes:
+                    raise Refused(await epoch_refusal(broker, log, partition, wish))
                 raise Refused(errors.claim_denied(answer, log, partition, wish.key))
         await asyncio.sleep(RETRY_DELAY_S)  # a new leader, or a busy one, or a former self: the outer timeout ends this
 

@@ -90,6 +90,13 @@ def test_event_hubs_rule_lets_the_same_epoch_take_over(table: Table) -> None:
     assert table.claim("b", 5, equal_takes=True) == Owned(3, 5, NOTHING)
 
 
+def test_event_hubs_rule_knows_only_of_receivers_that_are_there(table: Table) -> None:
+    owned = table.claim("a", 5, equal_takes=True)
+    table.end(owned, End.LOST)
+    assert table.claim("b", 3, equal_takes=True).epoch == 3
+    assert denied(table.claim("c", 2, equal_takes=True)) == "owned"
+
+
 def test_after_a_lost_owner_the_counter_stays_and_keeps_the_outbid_out(table: Table) -> None:
     owned = table.claim("a", 5)
     assert table.end(owned, End.LOST) == Done(NOTHING)
