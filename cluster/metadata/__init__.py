@@ -13,12 +13,16 @@ from cluster.metadata.metadata_commands import (
     delete_log,
     from_request,
     grant_command,
+    put_rule,
     put_user,
     readmit_node,
     register_node,
+    remove_rule,
     remove_user,
+    rotate_rule,
 )
 from cluster.metadata.proposer import CommandProposer, NotConfirmed
+from cluster.metadata.shared_access_rules import CLAIMS
 from cluster.metadata.state_machine import KEPT_ENTRIES, MetadataMachine, encode_command
 from cluster.metadata.types import (
     ADMIN_ROLE,
@@ -32,6 +36,7 @@ from cluster.metadata.types import (
     Ok,
     PartitionRecord,
     Refusal,
+    RuleRecord,
     ScramKeys,
     UserRecord,
 )
@@ -40,6 +45,7 @@ from cluster.metadata.view import MetadataView, describe
 
 __all__ = [
     "ADMIN_ROLE",
+    "CLAIMS",
     "COORDINATORS",
     "INTERNAL_PREFIX",
     "KEPT_ENTRIES",
@@ -57,6 +63,7 @@ __all__ = [
     "Ok",
     "PartitionRecord",
     "Refusal",
+    "RuleRecord",
     "ScramKeys",
     "UserRecord",
     "activate_version",
@@ -69,8 +76,11 @@ __all__ = [
     "from_request",
     "grant_command",
     "grant_fault",
+    "put_rule",
     "put_user",
     "readmit_node",
     "register_node",
+    "remove_rule",
     "remove_user",
+    "rotate_rule",
 ]

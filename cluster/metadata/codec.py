@@ -11,6 +11,7 @@ from google.protobuf.message import DecodeError
 
 from cluster.metadata import metadata_pb2 as pb
 from cluster.metadata.command_validation import METADATA, compression_fault
+from cluster.metadata.shared_access_rules import rule_from_pb, rule_to_pb
 from cluster.metadata.state import MetadataState
 from cluster.metadata.types import (
     UNCOMPRESSED,
@@ -118,6 +119,7 @@ def encode_checkpoint(state: MetadataState, version: int = UNSET) -> bytes:
         users=[user_to_pb(user) for _, user in sorted(state.access.users.items())],
         grants=[grant_to_pb(grant) for grant in sorted(state.access.grants)],
         access_secret=state.access.secret,
+        rules=[rule_to_pb(rule) for _, rule in sorted(state.access.rules.items())],
         cluster_id=state.cluster_id,
         active_version=state.active_version,
     )
@@ -159,6 +161,7 @@ def decode_checkpoint(data: bytes) -> MetadataState:
         access=AccessState(
             users={user.name: user_from_pb(user) for user in checkpoint.users},
             grants={grant_from_pb(grant): None for grant in checkpoint.grants},
+            rules={rule.name: rule_from_pb(rule) for rule in checkpoint.rules},
             secret=checkpoint.access_secret,
         ),
         cluster_id=checkpoint.cluster_id,

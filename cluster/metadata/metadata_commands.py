@@ -13,7 +13,8 @@ from typing import Any
 
 from cluster.metadata import metadata_pb2 as pb
 from cluster.metadata.command_validation import WISHED
-from cluster.metadata.types import COORDINATOR_COUNT, COORDINATORS, GrantRecord, NodeRecord, ScramKeys
+from cluster.metadata.shared_access_rules import rule_to_pb
+from cluster.metadata.types import COORDINATOR_COUNT, COORDINATORS, GrantRecord, NodeRecord, RuleRecord, ScramKeys
 from cluster.metadata.types import NOT_TOLD as NO_VERSIONS
 from cluster.metadata.users_and_grants import grant_to_pb, keys_to_pb
 from cluster.raft.replication.message_validation import ANY, NODE
@@ -138,6 +139,18 @@ def put_user(
 
 def remove_user(name: str) -> pb.Command:
     return pb.Command(remove_user=pb.RemoveUser(name=name))
+
+
+def put_rule(rule: RuleRecord) -> pb.Command:
+    return pb.Command(put_rule=pb.PutRule(rule=rule_to_pb(rule)))
+
+
+def rotate_rule(name: str, primary: bytes) -> pb.Command:
+    return pb.Command(rotate_rule=pb.RotateRule(name=name, primary=primary))
+
+
+def remove_rule(name: str) -> pb.Command:
+    return pb.Command(remove_rule=pb.RemoveRule(name=name))
 
 
 def grant_command(grant: GrantRecord, *, remove: bool = False) -> pb.Command:

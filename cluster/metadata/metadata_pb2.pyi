@@ -164,8 +164,42 @@ class RemoveGrant(_message.Message):
     grant: Grant
     def __init__(self, grant: _Optional[_Union[Grant, _Mapping]] = ...) -> None: ...
 
+class Rule(_message.Message):
+    __slots__ = ("name", "primary", "secondary", "claims", "scope")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PRIMARY_FIELD_NUMBER: _ClassVar[int]
+    SECONDARY_FIELD_NUMBER: _ClassVar[int]
+    CLAIMS_FIELD_NUMBER: _ClassVar[int]
+    SCOPE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    primary: bytes
+    secondary: bytes
+    claims: _containers.RepeatedScalarFieldContainer[str]
+    scope: str
+    def __init__(self, name: _Optional[str] = ..., primary: _Optional[bytes] = ..., secondary: _Optional[bytes] = ..., claims: _Optional[_Iterable[str]] = ..., scope: _Optional[str] = ...) -> None: ...
+
+class PutRule(_message.Message):
+    __slots__ = ("rule",)
+    RULE_FIELD_NUMBER: _ClassVar[int]
+    rule: Rule
+    def __init__(self, rule: _Optional[_Union[Rule, _Mapping]] = ...) -> None: ...
+
+class RotateRule(_message.Message):
+    __slots__ = ("name", "primary")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PRIMARY_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    primary: bytes
+    def __init__(self, name: _Optional[str] = ..., primary: _Optional[bytes] = ...) -> None: ...
+
+class RemoveRule(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
 class Command(_message.Message):
-    __slots__ = ("request_id", "register_node", "create_log", "alter_log", "delete_log", "readmit_node", "put_user", "remove_user", "put_grant", "remove_grant", "activate_version")
+    __slots__ = ("request_id", "register_node", "create_log", "alter_log", "delete_log", "readmit_node", "put_user", "remove_user", "put_grant", "remove_grant", "activate_version", "put_rule", "rotate_rule", "remove_rule")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     REGISTER_NODE_FIELD_NUMBER: _ClassVar[int]
     CREATE_LOG_FIELD_NUMBER: _ClassVar[int]
@@ -177,6 +211,9 @@ class Command(_message.Message):
     PUT_GRANT_FIELD_NUMBER: _ClassVar[int]
     REMOVE_GRANT_FIELD_NUMBER: _ClassVar[int]
     ACTIVATE_VERSION_FIELD_NUMBER: _ClassVar[int]
+    PUT_RULE_FIELD_NUMBER: _ClassVar[int]
+    ROTATE_RULE_FIELD_NUMBER: _ClassVar[int]
+    REMOVE_RULE_FIELD_NUMBER: _ClassVar[int]
     request_id: bytes
     register_node: RegisterNode
     create_log: CreateLog
@@ -188,7 +225,10 @@ class Command(_message.Message):
     put_grant: PutGrant
     remove_grant: RemoveGrant
     activate_version: ActivateVersion
-    def __init__(self, request_id: _Optional[bytes] = ..., register_node: _Optional[_Union[RegisterNode, _Mapping]] = ..., create_log: _Optional[_Union[CreateLog, _Mapping]] = ..., alter_log: _Optional[_Union[AlterLog, _Mapping]] = ..., delete_log: _Optional[_Union[DeleteLog, _Mapping]] = ..., readmit_node: _Optional[_Union[ReadmitNode, _Mapping]] = ..., put_user: _Optional[_Union[PutUser, _Mapping]] = ..., remove_user: _Optional[_Union[RemoveUser, _Mapping]] = ..., put_grant: _Optional[_Union[PutGrant, _Mapping]] = ..., remove_grant: _Optional[_Union[RemoveGrant, _Mapping]] = ..., activate_version: _Optional[_Union[ActivateVersion, _Mapping]] = ...) -> None: ...
+    put_rule: PutRule
+    rotate_rule: RotateRule
+    remove_rule: RemoveRule
+    def __init__(self, request_id: _Optional[bytes] = ..., register_node: _Optional[_Union[RegisterNode, _Mapping]] = ..., create_log: _Optional[_Union[CreateLog, _Mapping]] = ..., alter_log: _Optional[_Union[AlterLog, _Mapping]] = ..., delete_log: _Optional[_Union[DeleteLog, _Mapping]] = ..., readmit_node: _Optional[_Union[ReadmitNode, _Mapping]] = ..., put_user: _Optional[_Union[PutUser, _Mapping]] = ..., remove_user: _Optional[_Union[RemoveUser, _Mapping]] = ..., put_grant: _Optional[_Union[PutGrant, _Mapping]] = ..., remove_grant: _Optional[_Union[RemoveGrant, _Mapping]] = ..., activate_version: _Optional[_Union[ActivateVersion, _Mapping]] = ..., put_rule: _Optional[_Union[PutRule, _Mapping]] = ..., rotate_rule: _Optional[_Union[RotateRule, _Mapping]] = ..., remove_rule: _Optional[_Union[RemoveRule, _Mapping]] = ...) -> None: ...
 
 class Partition(_message.Message):
     __slots__ = ("group", "replicas")
@@ -279,7 +319,7 @@ class User(_message.Message):
     def __init__(self, name: _Optional[str] = ..., sha256: _Optional[_Union[ScramKeys, _Mapping]] = ..., sha512: _Optional[_Union[ScramKeys, _Mapping]] = ..., roles: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Checkpoint(_message.Message):
-    __slots__ = ("version", "next_group", "next_log_id", "nodes", "logs", "remembered", "users", "grants", "access_secret", "cluster_id", "active_version")
+    __slots__ = ("version", "next_group", "next_log_id", "nodes", "logs", "remembered", "users", "grants", "access_secret", "cluster_id", "active_version", "rules")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     NEXT_GROUP_FIELD_NUMBER: _ClassVar[int]
     NEXT_LOG_ID_FIELD_NUMBER: _ClassVar[int]
@@ -291,6 +331,7 @@ class Checkpoint(_message.Message):
     ACCESS_SECRET_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     ACTIVE_VERSION_FIELD_NUMBER: _ClassVar[int]
+    RULES_FIELD_NUMBER: _ClassVar[int]
     version: int
     next_group: int
     next_log_id: int
@@ -302,4 +343,5 @@ class Checkpoint(_message.Message):
     access_secret: bytes
     cluster_id: int
     active_version: int
-    def __init__(self, version: _Optional[int] = ..., next_group: _Optional[int] = ..., next_log_id: _Optional[int] = ..., nodes: _Optional[_Iterable[_Union[Node, _Mapping]]] = ..., logs: _Optional[_Iterable[_Union[Log, _Mapping]]] = ..., remembered: _Optional[_Iterable[_Union[Remembered, _Mapping]]] = ..., users: _Optional[_Iterable[_Union[User, _Mapping]]] = ..., grants: _Optional[_Iterable[_Union[Grant, _Mapping]]] = ..., access_secret: _Optional[bytes] = ..., cluster_id: _Optional[int] = ..., active_version: _Optional[int] = ...) -> None: ...
+    rules: _containers.RepeatedCompositeFieldContainer[Rule]
+    def __init__(self, version: _Optional[int] = ..., next_group: _Optional[int] = ..., next_log_id: _Optional[int] = ..., nodes: _Optional[_Iterable[_Union[Node, _Mapping]]] = ..., logs: _Optional[_Iterable[_Union[Log, _Mapping]]] = ..., remembered: _Optional[_Iterable[_Union[Remembered, _Mapping]]] = ..., users: _Optional[_Iterable[_Union[User, _Mapping]]] = ..., grants: _Optional[_Iterable[_Union[Grant, _Mapping]]] = ..., access_secret: _Optional[bytes] = ..., cluster_id: _Optional[int] = ..., active_version: _Optional[int] = ..., rules: _Optional[_Iterable[_Union[Rule, _Mapping]]] = ...) -> None: ...

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cluster.metadata import metadata_pb2 as pb
+from cluster.metadata import shared_access_rules
 from cluster.metadata import users_and_grants as access
 from cluster.metadata.placement import place
 from cluster.metadata.types import (
@@ -312,7 +313,12 @@ COMMANDS: dict[str | None, Callable[[MetadataState, Any], CommandResult]] = {
     "remove_user": lambda state, command: access.remove_user(state.access, command),
     "put_grant": lambda state, command: access.put_grant(state.access, command),
     "remove_grant": lambda state, command: access.remove_grant(state.access, command),
+    "put_rule": lambda state, command: shared_access_rules.put_rule(state.access, command, state.logs),
+    "rotate_rule": lambda state, command: shared_access_rules.rotate_rule(state.access, command),
+    "remove_rule": lambda state, command: shared_access_rules.remove_rule(state.access, command),
 }
 
-ON_ACCESS = frozenset({"put_user", "remove_user", "put_grant", "remove_grant"})
+ON_ACCESS = frozenset(
+    {"put_user", "remove_user", "put_grant", "remove_grant", "put_rule", "rotate_rule", "remove_rule"}
+)
 """Commands after which somebody may do more, or less, than before."""

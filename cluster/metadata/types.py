@@ -116,6 +116,18 @@ class GrantRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class RuleRecord:
+    """Shared access rule. Keys are sealed: only a node that has the cluster's secret can open them. `scope`: the log
+    that it is for; "": all."""
+
+    name: str
+    primary: bytes
+    secondary: bytes
+    claims: tuple[str, ...]
+    scope: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Ok:
     """The command was done. `log`: as it is now, for commands on a log (None after a deletion)."""
 

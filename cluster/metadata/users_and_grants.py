@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass, field
 
 from cluster.metadata import metadata_pb2 as pb
-from cluster.metadata.types import CommandRefused, CommandResult, GrantRecord, Ok, ScramKeys, UserRecord
+from cluster.metadata.types import CommandRefused, CommandResult, GrantRecord, Ok, RuleRecord, ScramKeys, UserRecord
 
 MAX_USERS = 10_000
 MAX_GRANTS = 10_000
@@ -48,11 +48,12 @@ OPERATIONS_ON: dict[str, tuple[str, ...]] = {
 class AccessState:
     users: dict[str, UserRecord] = field(default_factory=dict)
     grants: dict[GrantRecord, None] = field(default_factory=dict)
+    rules: dict[str, RuleRecord] = field(default_factory=dict)
     secret: bytes = b""  # of the cluster; no user knows it
 
     @property
     def is_empty(self) -> bool:
-        return not (self.users or self.grants or self.secret)
+        return not (self.users or self.grants or self.rules or self.secret)
 
 
 def put_user(state: AccessState, command: pb.PutUser) -> CommandResult:

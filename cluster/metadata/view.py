@@ -11,7 +11,15 @@ from types import MappingProxyType
 from typing import Any
 
 from cluster.metadata.state_machine import MetadataMachine
-from cluster.metadata.types import INTERNAL_PREFIX, GrantRecord, LogRecord, NodeRecord, PartitionRecord, UserRecord
+from cluster.metadata.types import (
+    INTERNAL_PREFIX,
+    GrantRecord,
+    LogRecord,
+    NodeRecord,
+    PartitionRecord,
+    RuleRecord,
+    UserRecord,
+)
 from cluster.stale_copy_detection import NEVER_STARTED, KnownStart
 
 
@@ -102,13 +110,18 @@ class MetadataView:
         return self._machine.state.access.grants
 
     @property
+    def rules(self) -> Mapping[str, RuleRecord]:
+        """Shared access rules by name."""
+        return self._machine.state.access.rules
+
+    @property
     def access_secret(self) -> bytes:
         """Secret of the cluster; empty before its first user."""
         return self._machine.state.access.secret
 
     @property
     def access_revision(self) -> int:
-        """Changes whenever users or grants may have changed, in this process."""
+        """Changes whenever users, grants or rules may have changed, in this process."""
         return self._machine.access_revision
 
     # -- change
