@@ -145,6 +145,14 @@ Requests to `$management`
                               resource_name string, prefix int (1: all names
                               that begin so), deny int (1)
     grant, list         no    -                                                grants: list of such maps
+    rule, add           yes   claims list of string (send, listen, manage),    name, claims list, scope string
+                              scope string (a log; absent: all)
+    rule, rotate        yes   -                                                name; the primary key is the secondary
+                                                                               one from now on, and there is a new one
+    rule, remove        yes   -                                                name
+    rule, keys          yes   -                                                name, claims, scope, and primary,
+                                                                               secondary string: its keys
+    rule, list          no    -                                                rules: list of maps (name, claims, scope)
 
 Answers
 -------
@@ -379,13 +387,18 @@ REQUESTS: Final[dict[tuple[str, str], tuple[bool, frozenset[str], int]]] = {
     ("grant", "add"): (False, _GRANT, 201),
     ("grant", "remove"): (False, _GRANT, 200),
     ("grant", "list"): (False, frozenset(), 200),
+    ("rule", "add"): (True, frozenset({"claims", "scope"}), 201),
+    ("rule", "rotate"): (True, frozenset(), 200),
+    ("rule", "remove"): (True, frozenset(), 200),
+    ("rule", "keys"): (True, frozenset(), 200),
+    ("rule", "list"): (False, frozenset(), 200),
 }
 
 TEXT_ARGUMENTS: Final = frozenset(
     {"group", "after_group", "after_id", "after_writer", "offset", "log", "to", "compression", "run", "query"}
-    | {"scram_sha_256", "scram_sha_512", "principal", "operation", "resource", "resource_name"}
+    | {"scram_sha_256", "scram_sha_512", "principal", "operation", "resource", "resource_name", "scope"}
 )
-LIST_ARGUMENTS: Final = frozenset({"winners", "roles"})
+LIST_ARGUMENTS: Final = frozenset({"winners", "roles", "claims"})
 """Lists of strings."""
 FLAG_ARGUMENTS: Final = frozenset({"once", "dry_run"})
 """Booleans. All others are integers."""

@@ -244,6 +244,8 @@ class SecuritySection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     # administrator that is added to a cluster without users, by `holdfast user keys`; nobody is let in anonymously then
     first_user_file: str = ""
     plain_without_tls: bool = False  # offer SASL PLAIN outside TLS
+    # file with the key that seals keys of rules, the same on every node; empty: there can be no rules
+    secrets_file: str = ""
     audit_file: str = ""  # file of the audit log; empty: none
     # size of the audit log: two files of half of it
     audit_bytes: Annotated[int, msgspec.Meta(ge=64 * 1024)] = 64 * 1024 * 1024

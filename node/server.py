@@ -328,6 +328,7 @@ class Node:
             self._routing_events,
             administration.current,
             configured=self._gates.names_administrators,
+            box=self._gates.box,
         )
         for section in self.config.listener:
             self._listeners.append(self._listener(section, administration))

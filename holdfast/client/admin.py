@@ -269,6 +269,27 @@ class AdminClient:
         """List grants: principal, effect (allow or deny), operation, resource, resource_name, prefix."""
         return list((await self._request("grant", "list", None, {}, changes=False)).get("grants", []))
 
+    async def add_rule(self, name: str, claims: Sequence[str], *, scope: str = "") -> dict[str, Any]:
+        """Add a shared access rule, with two new keys. `claims`: of send, listen and manage. `scope`: the log that it
+        is for; "": all. Returns name, claims, scope."""
+        return await self._request("rule", "add", name, {"claims": list(claims), "scope": scope}, changes=True)
+
+    async def rotate_rule(self, name: str) -> None:
+        """Give a rule a new primary key. The primary key becomes the secondary one, and that one ends."""
+        await self._request("rule", "rotate", name, {}, changes=True)
+
+    async def remove_rule(self, name: str) -> None:
+        """Remove a rule. Links that its keys allowed end."""
+        await self._request("rule", "remove", name, {}, changes=True)
+
+    async def rule_keys(self, name: str) -> dict[str, Any]:
+        """Read a rule with its keys: name, claims, scope, primary, secondary."""
+        return await self._request("rule", "keys", name, {}, changes=False)
+
+    async def list_rules(self) -> list[dict[str, Any]]:
+        """List rules: name, claims, scope."""
+        return list((await self._request("rule", "list", None, {}, changes=False)).get("rules", []))
+
     async def whoami(self) -> dict[str, Any]:
         """Ask as whom the node knows this client: principal, mechanism, roles, open_cluster, expires_ms."""
         return await self._request("user", "whoami", None, {}, changes=False)

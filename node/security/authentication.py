@@ -1,10 +1,10 @@
 """The gate of one listener: the mechanisms that it offers a connection, and its questions to the policy.
 
 Problem: the offer depends on the listener, on the connection, and on whether the cluster has users yet.
-Rules never broken: ANONYMOUS is offered only while the cluster is open, and beyond loopback only where the
-configuration says so: a cluster that has users takes no client with a password for anonymous. PLAIN is offered inside
-TLS, unless the configuration says otherwise. Hashing has a few threads and a bound of waiting work; beyond it clients
-are told to come again.
+Rules never broken: ANONYMOUS is offered while the cluster is open, and beyond loopback only where the configuration
+says so; and where there are rules, to clients that show their tokens later, and may do nothing before. PLAIN is offered
+inside TLS, unless the configuration says otherwise. Hashing has a few threads and a bound of waiting work; beyond it
+clients are told to come again.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import ssl
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -22,16 +23,21 @@ from scramp.core import CBindData
 
 from holdfast.amqp.framing.sasl import SYS_TEMP, LoginDenied, Mechanism, OneStep
 from node.security.audit import AuditLog
-from node.security.authorisation import NoAccess, Policy
-from node.security.principal import ANONYMOUS, Principal
+from node.security.authorisation import Need, NoAccess, Policy
+from node.security.principal import ANONYMOUS, Principal, Right
 from node.security.sasl_mechanisms import BearerToken, External, Plain
 from node.security.scram import HASHES, Credentials, Refused, Scram
+from node.security.secret_box import SecretBox
+from node.security.shared_access import SharedAccessKeys
 from node.security.tls import ServerTls
-from node.security.tokens import TokenVerifier
+from node.security.tokens import TokenRefused, TokenVerifier
 
 THREADS = 2
 WAITING = 256
 """Logins that hash or wait for it: some seconds of work. More would be refused by their own timeout."""
+
+SAS, JWT = "sastoken", "jwt"
+"""Types of tokens for `$cbs`; the first stands behind a prefix."""
 
 NODE_URI = "holdfast://"
 """Prefix of names in nodes' certificates; no client has one."""
@@ -79,6 +85,7 @@ class Gate:
         plain_without_tls: bool = False,
         tls: ServerTls | None = None,
         tokens: TokenVerifier | None = None,
+        box: SecretBox | None = None,
         audit: AuditLog | None = None,
         threads: LoginThreads | None = None,
     ) -> None:
@@ -89,6 +96,7 @@ class Gate:
         self._tls = tls
         self._tokens = tokens
         self._threads = threads
+        self._rules = SharedAccessKeys(self.policy.access, box)
         self._credentials = Credentials(self.policy.access.users.get, lambda: self.policy.access.access_secret)
 
     def channel(self, transport: asyncio.BaseTransport) -> Channel:
@@ -114,15 +122,35 @@ class Gate:
                 if channel.binding is not None:
                     offered[name + "-PLUS"] = _scram(name + "-PLUS", credentials, channel.binding, refused)
                 offered[name] = _scram(name, credentials, channel.binding, refused)
-            if channel.tls or self._plain_without_tls:
-                offered["PLAIN"] = lambda: Plain(credentials, refused)
+        if (policy.access.users or self._rules.are_known) and (channel.tls or self._plain_without_tls):
+            offered["PLAIN"] = lambda: Plain(credentials, self._rules, refused)
         if self._tokens is not None and (channel.tls or self._plain_without_tls):
             verifier = self._tokens
             for name in ("OAUTHBEARER", "XOAUTH2"):
                 offered[name] = _token(name, verifier, refused)
-        if self._anonymous and policy.is_open:
-            offered["ANONYMOUS"] = lambda: OneStep(lambda _: ANONYMOUS)
+        if (self._anonymous and policy.is_open) or self._rules.are_known:
+            for name in ("ANONYMOUS", "MSSBCBS"):  # the same by another name, which SDKs of Event Hubs look for
+                offered[name] = lambda: OneStep(lambda _: ANONYMOUS)
         return offered
+
+    async def right_of(self, kind: str, audience: str, token: str) -> Right | None:
+        """The right that a token shown to `$cbs` brings. None: the cluster is open, and everybody has every right.
+        Raises TokenRefused."""
+        if kind.endswith(SAS):
+            return self._rules.by_token(token, audience, is_open=self.policy.is_open)
+        if kind != JWT:
+            raise TokenRefused(
+                f"a token of type {kind[:60]!r} is not known here: {JWT}, or servicebus.windows.net:{SAS}"
+            )
+        if self._tokens is None:
+            if self.policy.is_open:
+                return None
+            raise TokenRefused("no identity provider is configured here (security.token): show a token of a rule")
+        verifier = self._tokens
+        found = await self.run(lambda: _verified(verifier, token))
+        if isinstance(found, Principal):
+            return TokenRight(self.policy, found)
+        raise TokenRefused(found.why if isinstance(found, LoginDenied) else str(found))
 
     async def run(self, work: Callable[[], object]) -> object:
         """Run a step of a login that takes a while."""
@@ -134,7 +162,7 @@ class Gate:
     def is_barred(self) -> bool:
         """True if no client could log in here now, whatever it has."""
         by_certificate = self._tls is not None and self._tls.asks_for_certificates
-        known = self._tokens is not None or by_certificate or bool(self.policy.access.users)
+        known = self._tokens is not None or by_certificate or bool(self.policy.access.users) or self._rules.are_known
         return not known and not (self._anonymous and self.policy.is_open)
 
     def whoami(self, principal: Principal) -> dict[str, Any]:
@@ -145,6 +173,32 @@ class Gate:
             "open_cluster": self.policy.is_open,
             "expires_ms": principal.expires_ms,
         }
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRight:
+    """The rights of the principal that a token names."""
+
+    policy: Policy
+    principal: Principal
+
+    @property
+    def expires_ms(self) -> int | None:
+        return self.principal.expires_ms
+
+    def may(self, need: Need) -> bool:
+        if self.expires_ms is not None and time.time() * 1000 >= self.expires_ms:
+            return False
+        if need.name is None:
+            return self.policy.may_some(self.principal, need.operation, need.kind)
+        return self.policy.may(self.principal, need.operation, need.kind, need.name)
+
+
+def _verified(verifier: TokenVerifier, token: str) -> Principal | TokenRefused:
+    try:
+        return verifier.verify(token, "JWT")
+    except TokenRefused as problem:
+        return problem
 
 
 def _scram(name: str, credentials: Credentials, binding: bytes | None, refused: Refused) -> Mechanism:

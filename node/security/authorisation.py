@@ -5,8 +5,8 @@ Rules never broken: a denial wins over every permission; without a permission an
 authenticated as a user that is gone may do nothing. A principal that may do something with a log may see that it is
 there (`describe`).
 
-A cluster without a user, a grant or a configured administrator is open: every client that is let in may do everything
-there. The first of them closes it, at once, also for links that are open.
+A cluster without a user, a grant, a rule or a configured administrator is open: every client that is let in may do
+everything there. The first of them closes it, at once, also for links that are open.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import shlex
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
 
-from cluster.metadata import ADMIN_ROLE, GrantRecord, UserRecord
+from cluster.metadata import ADMIN_ROLE, GrantRecord, RuleRecord, UserRecord
 from node.security.principal import Principal
 
 EVERYBODY = "*"
@@ -52,6 +52,8 @@ class Access(Protocol):
     @property
     def grants(self) -> Iterable[GrantRecord]: ...
     @property
+    def rules(self) -> Mapping[str, RuleRecord]: ...
+    @property
     def access_secret(self) -> bytes:
         """The cluster's secret; empty before its first user."""
         ...
@@ -67,6 +69,7 @@ class NoAccess:
 
     users: Mapping[str, UserRecord] = {}
     grants: Iterable[GrantRecord] = ()
+    rules: Mapping[str, RuleRecord] = {}
     access_secret = b""
     access_revision = 0
 
@@ -89,7 +92,8 @@ class Policy:
 
     @property
     def is_open(self) -> bool:
-        known = self._administrators or self._access.users or any(True for _ in self._access.grants)
+        access = self._access
+        known = self._administrators or access.users or access.rules or any(True for _ in access.grants)
         return not (known or self._never_open)
 
     def roles(self, principal: Principal) -> frozenset[str]:

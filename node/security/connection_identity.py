@@ -11,7 +11,9 @@ from holdfast.amqp.errors import UNAUTHORIZED_ACCESS, Error
 from holdfast.amqp.framing.sasl import Mechanism
 from node.security.authentication import Channel, Gate
 from node.security.authorisation import Need
-from node.security.principal import ANONYMOUS, Principal
+from node.security.principal import ANONYMOUS, Principal, Right
+from node.security.shared_access import SharedAccessRefused
+from node.security.tokens import TokenRefused
 
 SECRETS = frozenset({"scram_sha_256", "scram_sha_512"})
 """Arguments of requests that are never audited."""
@@ -21,12 +23,17 @@ WRITTEN_CHARACTERS = 256
 shorter, and long nonsense must not wash away earlier lines."""
 
 
+MOST_TOKENS = 64
+"""Tokens of one connection: SDKs show one for each of the consumer groups and hubs that they use on it."""
+
+
 class Visitor:
     def __init__(self, gate: Gate) -> None:
         self.principal: Principal = ANONYMOUS
         self._gate = gate
         self._channel = Channel()
         self._rights = gate.policy.revision
+        self._shown: dict[str, Right] = {}  # by audience: tokens shown after the login
 
     @property
     def peer(self) -> str:
@@ -44,6 +51,8 @@ class Visitor:
         self.principal = identity or ANONYMOUS
         tls, mechanism = self._channel.tls, self.principal.how
         self._note("let-in", often=True, mechanism=mechanism, container=container[:200], tls=tls)
+        if self.principal.right is not None:
+            self._shown[""] = self.principal.right
         expires_ms = self.principal.expires_ms
         return None if expires_ms is None else max(0.0, expires_ms / 1000 - time.time())
 
@@ -54,6 +63,8 @@ class Visitor:
         return revision != before
 
     def may(self, need: Need) -> bool:
+        if any(right.may(need) for right in self._shown.values()):
+            return True
         if need.name is None:
             return self._gate.policy.may_some(self.principal, need.operation, need.kind)
         return self._gate.policy.may(self.principal, need.operation, need.kind, need.name)
@@ -64,6 +75,30 @@ class Visitor:
         name = self.principal.name
         told = f"{name!r} may not {need}; an administrator can allow it: {need.as_grant(name)}"
         return Error(UNAUTHORIZED_ACCESS, told)
+
+    async def put_token(self, kind: str, audience: str, token: str) -> str | None:
+        """Take a token for an audience, in place of the one before. Returns why it is not believed; None: it is."""
+        if len(self._shown) >= MOST_TOKENS and audience not in self._shown:
+            return f"{MOST_TOKENS} tokens for different audiences are the most on one connection"
+        try:
+            right = await self._gate.right_of(kind, audience, token)
+        except TokenRefused as problem:
+            self._note("refused", often=True, mechanism=kind[:40], audience=_cut(audience), reason=str(problem))
+            return str(problem) if isinstance(problem, SharedAccessRefused) else "the token is not accepted"
+        if right is not None:
+            self._shown[audience] = right
+        self._note("let-in", often=True, mechanism=kind[:40], audience=_cut(audience))
+        return None
+
+    def next_end_s(self) -> float | None:
+        """Seconds until the next of the tokens ends that were shown. Those that have ended are forgotten."""
+        now_ms = time.time() * 1000
+        ends = {audience: right.expires_ms for audience, right in self._shown.items() if right.expires_ms is not None}
+        for audience, end_ms in ends.items():
+            if end_ms <= now_ms:
+                del self._shown[audience]
+        left_ms = min((end_ms - now_ms for end_ms in ends.values() if end_ms > now_ms), default=None)
+        return None if left_ms is None else left_ms / 1000
 
     def whoami(self) -> dict[str, Any]:
         return self._gate.whoami(self.principal)

@@ -3,6 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, Protocol
+
+
+class Right(Protocol):
+    """The right that a credential brings with it, whoever shows it."""
+
+    @property
+    def expires_ms(self) -> int | None: ...
+    def may(self, need: Any) -> bool:
+        """Tell whether it allows a `node.security.authorisation.Need`, now."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +25,7 @@ class Principal:
     how: str
     roles: frozenset[str] = frozenset()
     expires_ms: int | None = None
+    right: Right | None = None  # beside its grants
 
     @property
     def is_anonymous(self) -> bool:

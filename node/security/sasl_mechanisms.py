@@ -17,14 +17,21 @@ from cluster.metadata import ScramKeys
 from holdfast.amqp.framing.sasl import Answer, Challenge, LoginAccepted, LoginDenied, LoginLater
 from node.security.principal import Principal
 from node.security.scram import Credentials, Refused
+from node.security.shared_access import SharedAccess, SharedAccessKeys, SharedAccessRefused
 from node.security.tokens import TokenRefused, TokenVerifier
 
 MAX_PASSWORD_BYTES = 1024
 
+RULE = "rule:"
+"""Prefix of the name of a client that logged in with a rule's key. No user has such a name."""
+
 
 class Plain:
-    def __init__(self, credentials: Credentials, refused: Refused) -> None:
+    """PLAIN: a user's name and password, or a rule's name and one of its keys."""
+
+    def __init__(self, credentials: Credentials, rules: SharedAccessKeys, refused: Refused) -> None:
         self._credentials = credentials
+        self._rules = rules
         self._refused = refused
 
     def respond(self, data: bytes) -> Answer:
@@ -45,8 +52,17 @@ class Plain:
         salted = hashlib.pbkdf2_hmac("sha256", password, keys.salt, keys.iterations)
         stored = hashlib.sha256(hmac.digest(salted, b"Client Key", "sha256")).digest()
         if not hmac.compare_digest(stored, keys.stored_key) or not known:
+            right = self._right(user, password)
+            if right is not None:
+                return LoginAccepted(Principal(RULE + user, "PLAIN", right=right))
             return self._deny(user, "a wrong password" if known else "there is no such user")
         return LoginAccepted(Principal(user, "PLAIN"))
+
+    def _right(self, rule: str, key: bytes) -> SharedAccess | None:
+        try:
+            return self._rules.by_key(rule, key.decode())
+        except (SharedAccessRefused, UnicodeDecodeError):
+            return None
 
     def _deny(self, user: str, why: str) -> LoginDenied:
         self._refused(user, "PLAIN", why)

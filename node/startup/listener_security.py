@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from cluster.metadata import MetadataView
 from cluster.rpc import CertificateFault, PeerTls
 from node.config import ClusterSection, ConfigError, ListenerSection, SecuritySection, TokenSection
 from node.security.audit import AuditLog
 from node.security.authentication import Gate, LoginThreads
 from node.security.authorisation import Policy
+from node.security.secret_box import SecretBox, read_keys
 from node.security.tls import Certificate, CertificateError, ServerTls, TlsFiles
 from node.security.tokens import TokenRules, TokenVerifier
 from node.startup.first_user import first_user_of
@@ -21,6 +24,7 @@ class Gates:
         self._policy = Policy(view, section.administrators, never_open=never_open)
         self._audit = AuditLog(section.audit_file, section.audit_bytes)
         self._threads = LoginThreads()
+        self.box = box_of(section.secrets_file)
         self._tokens = None if section.token is None else TokenVerifier(token_rules(section.token))
 
     @property
@@ -35,6 +39,7 @@ class Gates:
             plain_without_tls=self._section.plain_without_tls,
             tls=tls,
             tokens=self._tokens,
+            box=self.box,
             audit=self._audit,
             threads=self._threads,
         )
@@ -42,6 +47,16 @@ class Gates:
     def close(self) -> None:
         self._threads.close()
         self._audit.close()
+
+
+def box_of(file: str) -> SecretBox | None:
+    """The box for secrets of the cluster; None: it has no key. Raises ConfigError."""
+    if not file:
+        return None
+    try:
+        return SecretBox(read_keys(Path(file)))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"security.secrets_file: {file}: {error}") from error
 
 
 def peer_tls_of(section: ClusterSection) -> PeerTls | None:

@@ -10,15 +10,18 @@ supervisor daemon, one more thing that can die; searching processes by name, whi
 
 The directory:  D/cluster.json   what the cluster is (name, nodes, addresses)
                 D/nodeN/node.toml  node.pid  node.log  data/
+                D/secrets.key    the key that seals keys of rules
                 D/nodes-ca.pem  D/nodeN/node.pem  node.key   with TLS between nodes
 """
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import os
 import re
+import secrets
 import select
 import signal
 import subprocess
@@ -37,6 +40,7 @@ from holdfast.cli.shared.local_servers import CLUSTER_FILE
 from holdfast.extras import missing
 
 STOP_BOUND_S = 20.0  # a node flushes and hands its leaderships over on SIGTERM; longer means it is stuck
+SECRET_BYTES, SECRET_MODE = 32, 0o600
 DIRECTORY_MODE, FILE_MODE = 0o750, 0o640  # configurations and data are for their owner and its group
 LOG_TAIL_LINES = 12  # of a node that did not start: enough for a traceback's end
 LOG_TAIL_BYTES = 64 * 1024
@@ -187,6 +191,9 @@ class LocalCluster:
 
             authority = NodeAuthority(self.plan.name)
             authority.write(self.directory / "nodes-ca.pem")
+        if not self._secrets_file.exists():
+            _replace(self._secrets_file, base64.b64encode(secrets.token_bytes(SECRET_BYTES)).decode() + "\n")
+            self._secrets_file.chmod(SECRET_MODE)
         for node in self.plan.nodes:
             directory = self.node_directory(node.id)
             directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
@@ -214,8 +221,13 @@ class LocalCluster:
             f"[cluster]\nname = {json.dumps(self.plan.name)}\npeers = [\n{peers},\n]\n{tls}\n"
             f'[[listener]]\nname = "default"\nbind = "{node.amqp}"\nadvertise = "{node.amqp}"\nredirect = "auto"\n\n'
             f'[storage]\ndurability = "{self.plan.durability}"\n\n'
+            f"[security]\nsecrets_file = {json.dumps(str(self._secrets_file))}\n\n"
             f'[log]\nlevel = "info"\n'
         ) + (f'\n[monitoring]\nbind = "{node.monitoring}"\n' if node.monitoring else "")
+
+    @property
+    def _secrets_file(self) -> Path:
+        return self.directory / "secrets.key"
 
     def node_directory(self, node_id: int) -> Path:
         return self.directory / f"node{node_id}"

@@ -29,7 +29,7 @@ from node.listener.attach.link_plan import Kind, LinkPlan
 from node.listener.attach.redirect import redirect_away
 from node.listener.endpoint import Endpoint, EndpointHost
 from node.listener.errors import Refused
-from node.listener.event_hubs import hub_links
+from node.listener.event_hubs import hub_errors, hub_links
 from node.listener.event_hubs.epochs import check_guest
 from node.listener.event_hubs.hub_plan import hub_address_of
 from node.listener.event_hubs.token_link import TokenLink
@@ -85,11 +85,11 @@ def _answer(host: Attacher, link: Link) -> None:
         host.speaks_event_hubs, host.redirects = True, False  # its SDK knows one address
     first = permissions.first_need(link, hub)
     if first is not None and not host.visitor.may(first):
-        raise Refused(host.visitor.refusal(first))
+        raise Refused(host.visitor.refusal(first) if hub is None else hub_errors.unauthorized_for(first, hub.text))
     plan = link_plan.plan(link, host.broker, hub)
     for need in permissions.needs(plan):
         if not host.visitor.may(need):
-            raise Refused(host.visitor.refusal(need))
+            raise Refused(host.visitor.refusal(need) if hub is None else hub_errors.unauthorized_for(need, hub.text))
     if plan.kind is Kind.COORDINATOR:
         host.redirects = False  # a transaction and all its links are on one connection
         host.attaches.add(link, lambda: _answer_coordinator(host, link, plan), host.errand)

@@ -99,6 +99,7 @@ class Connection(asyncio.Protocol):
         self.config = config
         self.visitor = Visitor(listener.gate)
         self._expiry_timer: asyncio.TimerHandle | None = None
+        self._token_timer: asyncio.TimerHandle | None = None  # until the next of its tokens ends
         self.redirects = False
         self.knows_streams = False
         self.speaks_event_hubs = False
@@ -165,7 +166,7 @@ class Connection(asyncio.Protocol):
         self._transport = None
         self.engine.receive_eof()
         self.engine.events()
-        for timer in (self._tick_timer, self._end_timer, self._expiry_timer):
+        for timer in (self._tick_timer, self._end_timer, self._expiry_timer, self._token_timer):
             if timer is not None:
                 timer.cancel()
         self.stranded.end()
@@ -410,7 +411,24 @@ class Connection(asyncio.Protocol):
             self.listener.notes.write(text, self._peer, shown(reply_to))
 
     async def put_token(self, kind: str, audience: str, token: str) -> str | None:
-        return None
+        why = await self.visitor.put_token(kind, audience, token)
+        if why is None:
+            self._await_token_end()
+        return why
+
+    def _await_token_end(self) -> None:
+        if self._token_timer is not None:
+            self._token_timer.cancel()
+        left_s = self.visitor.next_end_s()
+        self._token_timer = None if left_s is None else self._loop.call_later(left_s, self._token_ended)
+
+    def _token_ended(self) -> None:
+        """Close the links that a token has allowed until now, unless another one does."""
+        self._token_timer = None
+        for endpoint in list(self.endpoints.values()):
+            self._judge(endpoint)
+        self._await_token_end()
+        self.flush_soon()
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work)

@@ -12,6 +12,7 @@ from holdfast.amqp.errors import (
     UNAUTHORIZED_ACCESS,
     Error,
 )
+from node.security.authorisation import Need
 
 
 def hub_not_found(path: str) -> Error:
@@ -79,6 +80,10 @@ def receiver_disconnected(receiver: str, epoch: int, other: str, higher: int) ->
 def unauthorized(claim: str, path: str) -> Error:
     text = f"Unauthorized access. '{claim}' claim(s) are required to perform this operation. Resource: '{path}'."
     return Error(UNAUTHORIZED_ACCESS, text)
+
+
+def unauthorized_for(need: Need, path: str) -> Error:
+    return unauthorized("Send" if need.operation == "publish" else "Listen", path)
 
 
 def send_again(why: str) -> Error:

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from jwt.algorithms import ECAlgorithm
 
-from cluster.metadata import GrantRecord, ScramKeys, UserRecord
+from cluster.metadata import GrantRecord, RuleRecord, ScramKeys, UserRecord
 from holdfast.client.transport.security.scram import password_keys
 
 
@@ -39,6 +39,7 @@ class KnownUsers:
 
     users: dict[str, UserRecord] = field(default_factory=dict)
     grants: list[GrantRecord] = field(default_factory=list)
+    rules: dict[str, RuleRecord] = field(default_factory=dict)
     access_secret: bytes = b"s" * 32
     access_revision: int = 0
 

@@ -25,6 +25,7 @@ from node.security.authentication import Gate
 from node.security.authorisation import Policy
 from node.security.sasl_mechanisms import Plain
 from node.security.scram import Credentials, Scram
+from node.security.shared_access import SharedAccessKeys
 from node.security.tls import ServerTls
 from node.security.tokens import TokenRefused, TokenRules, TokenVerifier
 from tests.authority import Authority
@@ -322,7 +323,9 @@ def test_nobody_learns_who_has_an_account(known: KnownUsers) -> None:
         nonce = answer.data.split(b",")[0]
         proof = base64.b64encode(bytes(32))
         assert isinstance(scram.respond(b"c=biws," + nonce + b",p=" + proof), LoginDenied)
-        plain = Plain(Credentials(known.users.get, lambda: b"s" * 32), refused).respond(f"\0{name}\0guess".encode())
+        plain = Plain(Credentials(known.users.get, lambda: b"s" * 32), SharedAccessKeys(known, None), refused).respond(
+            f"\0{name}\0guess".encode()
+        )
         assert isinstance(plain, LoginLater), "a name that is none takes as long"
         assert isinstance(plain.work(), LoginDenied)
 
@@ -340,7 +343,9 @@ def test_nobody_learns_who_has_an_account(known: KnownUsers) -> None:
     ],
 )
 def test_plain_takes_nothing_but_a_user_and_its_password(known: KnownUsers, data: bytes) -> None:
-    answer = Plain(Credentials(known.users.get, lambda: b"s" * 32), refused).respond(data)
+    answer = Plain(Credentials(known.users.get, lambda: b"s" * 32), SharedAccessKeys(known, None), refused).respond(
+        data
+    )
     answer = answer.work() if isinstance(answer, LoginLater) else answer
     assert isinstance(answer, LoginDenied)
 
