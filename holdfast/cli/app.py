@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from holdfast.cli.commands.access import grant, user, whoami
+from holdfast.cli.commands.access.rules import connection_string, rule
+from holdfast.cli.commands.access.users_and_grants import grant, user, whoami
 from holdfast.cli.commands.bench import bench
 from holdfast.cli.commands.cluster import cluster
 from holdfast.cli.commands.consume import consume
@@ -42,7 +43,8 @@ def main() -> None:
 
 
 COMMANDS = (
-    bench, chaos, cluster, consume, demo, grant, group, log, node, pipeline, produce, producer, txn, user, whoami,
+    bench, chaos, cluster, connection_string, consume, demo, grant, group, log, node, pipeline, produce, producer, rule,
+    txn, user, whoami,
 )  # fmt: skip
 
 for command in COMMANDS:

@@ -36,7 +36,7 @@ ROLES = click.option(
 )
 
 
-def _with_admin(frame: CommandFrame, call: Callable[[AdminClient], Coroutine[Any, Any, Any]]) -> Any:
+def with_admin(frame: CommandFrame, call: Callable[[AdminClient], Coroutine[Any, Any, Any]]) -> Any:
     async def ask() -> Any:
         async with frame.admin() as admin:
             return await call(admin)
@@ -58,7 +58,7 @@ def add_user(frame: CommandFrame, name: str, roles: tuple[str, ...], new_passwor
     """Add the user NAME. The first one must be an administrator (--role admin): from then on nobody is let in without a
     credential."""
     password = _new_password(new_password_file)
-    _with_admin(frame, lambda admin: admin.add_user(name, password, roles=roles))
+    with_admin(frame, lambda admin: admin.add_user(name, password, roles=roles))
     frame.output.result({"name": name, "roles": list(roles)})
     if not frame.output.as_json:
         frame.output.say(f"user {name} can log in")
@@ -81,7 +81,7 @@ def user_keys(frame: CommandFrame, name: str, new_password_file: str | None) -> 
 def set_password(frame: CommandFrame, name: str, new_password_file: str | None) -> None:
     """Give the user NAME another password; everybody may give one to themselves."""
     password = _new_password(new_password_file)
-    _with_admin(frame, lambda admin: admin.set_password(name, password))
+    with_admin(frame, lambda admin: admin.set_password(name, password))
     frame.output.result({"name": name})
     if not frame.output.as_json:
         frame.output.say(f"user {name} has another password; connections that are open stay")
@@ -93,7 +93,7 @@ def set_password(frame: CommandFrame, name: str, new_password_file: str | None) 
 @command_frame()
 def set_roles(frame: CommandFrame, name: str, roles: tuple[str, ...]) -> None:
     """Let the user NAME have these roles and no others."""
-    _with_admin(frame, lambda admin: admin.set_roles(name, roles))
+    with_admin(frame, lambda admin: admin.set_roles(name, roles))
     frame.output.result({"name": name, "roles": list(roles)})
     if not frame.output.as_json:
         frame.output.say(f"roles of {name}: {', '.join(roles) or 'none'}")
@@ -104,7 +104,7 @@ def set_roles(frame: CommandFrame, name: str, roles: tuple[str, ...]) -> None:
 @command_frame()
 def remove_user(frame: CommandFrame, name: str) -> None:
     """Remove the user NAME; its links end."""
-    _with_admin(frame, lambda admin: admin.remove_user(name))
+    with_admin(frame, lambda admin: admin.remove_user(name))
     frame.output.result({"removed": name})
     if not frame.output.as_json:
         frame.output.say(f"user {name} is gone; grants to that name stay")
@@ -114,7 +114,7 @@ def remove_user(frame: CommandFrame, name: str) -> None:
 @command_frame()
 def list_users(frame: CommandFrame) -> None:
     """List the users, with their roles."""
-    users = _with_admin(frame, lambda admin: admin.list_users())
+    users = with_admin(frame, lambda admin: admin.list_users())
     frame.output.result({"users": users})
     frame.output.table("", ["user", "roles"], ([one["name"], ", ".join(one["roles"])] for one in users))
 
@@ -148,7 +148,7 @@ def add_grant(frame: CommandFrame, principal: str, operation: str, resource: str
     producer-group: publish                      cluster: cluster, describe
     """
     kind, name, prefix = _resource(resource)
-    told = _with_admin(frame, lambda admin: admin.add_grant(principal, operation, kind, name, prefix=prefix, deny=deny))
+    told = with_admin(frame, lambda admin: admin.add_grant(principal, operation, kind, name, prefix=prefix, deny=deny))
     frame.output.result(told)
     if not frame.output.as_json:
         frame.output.say(f"{principal} {'may not' if deny else 'may'} {operation} {resource}")
@@ -160,7 +160,7 @@ def add_grant(frame: CommandFrame, principal: str, operation: str, resource: str
 def remove_grant(frame: CommandFrame, principal: str, operation: str, resource: str, deny: bool) -> None:
     """Take back what was granted (or denied) with these words."""
     kind, name, prefix = _resource(resource)
-    told = _with_admin(
+    told = with_admin(
         frame, lambda admin: admin.remove_grant(principal, operation, kind, name, prefix=prefix, deny=deny)
     )
     frame.output.result({"removed": told})
@@ -172,7 +172,7 @@ def remove_grant(frame: CommandFrame, principal: str, operation: str, resource: 
 @command_frame()
 def list_grants(frame: CommandFrame) -> None:
     """List all grants."""
-    grants = _with_admin(frame, lambda admin: admin.list_grants())
+    grants = with_admin(frame, lambda admin: admin.list_grants())
     frame.output.result({"grants": grants})
     rows = ([one["principal"], one["effect"], one["operation"], _shown(one)] for one in grants)
     frame.output.table("", ["principal", "effect", "operation", "resource"], rows)
@@ -182,7 +182,7 @@ def list_grants(frame: CommandFrame) -> None:
 @command_frame()
 def whoami(frame: CommandFrame) -> None:
     """Say as whom the cluster knows you."""
-    told = _with_admin(frame, lambda admin: admin.whoami())
+    told = with_admin(frame, lambda admin: admin.whoami())
     frame.output.result(told)
     if frame.output.as_json:
         return

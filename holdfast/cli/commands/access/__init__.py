@@ -1,0 +1,1 @@
+"""Commands about access: users and grants, and the rules of Event Hubs' clients."""
