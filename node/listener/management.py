@@ -173,7 +173,7 @@ def read_request(message: Message) -> Request:
 
 
 def correlation_of(message: Message) -> Any:
-    """What the answer to a request repeats."""
+    """The id of a request, which its answer repeats."""
     return message.message_id if message.message_id is not None else message.correlation_id
 
 

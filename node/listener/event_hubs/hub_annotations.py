@@ -150,7 +150,7 @@ class HubPrefix(DeliveryPrefix):
         return record[:at] + front + _map(pairs + own) + record[end:]
 
     def _own(self, record: bytes) -> tuple[int, list[bytes], int]:
-        """Where the stored annotations begin, what goes out of them, and where they end."""
+        """Find the stored annotations: their begin, the pairs of them that go out, and their end."""
         header = annotations = None
         for section in split(record):
             if section.code == HEADER:

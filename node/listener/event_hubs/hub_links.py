@@ -60,7 +60,7 @@ def endpoint_of(
 
 
 class _Producing(IncomingMessageLink):
-    """What is alike in both kinds of producers."""
+    """Base of both kinds of producers."""
 
     def accept(self, properties: Mapping[str, Any] | None) -> None:
         most = min(MESSAGE_BYTES, self.host.config.max_message_size)
@@ -109,7 +109,7 @@ class HubIdempotentProducer(_Producing, IdempotentLink):
 
 
 class _Receiving(OutgoingLink):
-    """What is alike in both kinds of receivers."""
+    """Base of both kinds of receivers."""
 
     def __init__(self, *args: Any) -> None:
         plan: LinkPlan = args[2]

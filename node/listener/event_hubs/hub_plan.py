@@ -31,7 +31,7 @@ MAX_RECEIVER_NAME = 128
 
 @dataclass(frozen=True, slots=True)
 class HubTerms:
-    """What a link of the dialect asks for beside its hub and partition."""
+    """Terms of a link of the dialect, beside its hub and partition."""
 
     group: str = DEFAULT_GROUP
     receiver: str = ""  # the receiver's name for itself

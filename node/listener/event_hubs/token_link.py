@@ -17,6 +17,9 @@ from node.listener.management import Management, correlation_of
 PUT_TOKEN, SET_TOKEN = "put-token", "set-token"
 ACCEPTED_STATUS = 202
 
+MAX_AUDIENCE_CHARACTERS = 1024
+"""Characters of an audience, which is kept as long as its connection: a host, a hub and a group."""
+
 
 class TokenLink(Management):
     """The link that takes tokens."""
@@ -34,6 +37,8 @@ class TokenLink(Management):
         audience, kind = said.get(protocol.NAME), said.get(protocol.TYPE)
         if not isinstance(token, str) or not isinstance(audience, str) or not isinstance(kind, str):
             return _told(message, 400, "put-token needs texts: a type, the audience as name, and a token")
+        if len(audience) > MAX_AUDIENCE_CHARACTERS:
+            return _told(message, 400, f"the audience has more than {MAX_AUDIENCE_CHARACTERS} characters")
         why = await self.host.put_token(str(kind), path_of(audience), str(token))
         return _told(message, ACCEPTED_STATUS, "Accepted") if why is None else _told(message, 401, why)
 
