@@ -338,7 +338,7 @@ async def _never(*what: Any) -> None:
 
 async def test_what_one_dialect_writes_the_other_reads(cluster: Cluster, hub: str) -> None:
     log = name_of(hub)
-    servers = cluster.addresses()
+    servers = cluster.addresses
     async with ProducerClient(servers, log) as writer:
         await writer.send(Event(b"ours", key="k", properties={"n": 1}))
     await asyncio.to_thread(_send_keyed, hub)
