@@ -82,7 +82,7 @@ def on_request(host: Attacher, link: Link) -> None:
 def _answer(host: Attacher, link: Link) -> None:
     hub = hub_address_of(link, speaks_event_hubs=host.speaks_event_hubs, knows_streams=host.knows_streams)
     if hub is not None:
-        host.speaks_event_hubs, host.redirects = True, False  # its SDK knows one address
+        host.redirects = False  # its SDK knows one address
     first = permissions.first_need(link, hub)
     if first is not None and not host.visitor.may(first):
         raise Refused(host.visitor.refusal(first) if hub is None else hub_errors.unauthorized_for(first, hub.text))
