@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.integration.clients.npm import NEEDS_NODE
 from tests.integration.clusters.cluster import Cluster
 from tests.integration.workloads.plain import read, send
 
@@ -19,9 +19,7 @@ RUN_WITHIN_S = 240
 
 pytestmark = [
     pytest.mark.cluster,
-    pytest.mark.skipif(
-        shutil.which("node") is None or shutil.which("npm") is None, reason="node and npm are not installed"
-    ),
+    NEEDS_NODE,
 ]
 
 
