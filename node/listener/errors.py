@@ -44,6 +44,11 @@ def credential_ended() -> Error:
     return Error(UNAUTHORIZED_ACCESS, "the credential that this connection was opened with has ended; log in anew")
 
 
+def no_token(waited_s: float) -> Error:
+    text = f"no token was shown to $cbs within {waited_s:g} s, and without one nothing is allowed: log in, or show it"
+    return Error(UNAUTHORIZED_ACCESS, text)
+
+
 def unknown_log(name: str) -> Error:
     return Error(NOT_FOUND, f"there is no log {name!r}; create it first, or correct the address")
 

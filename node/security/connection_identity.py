@@ -23,6 +23,10 @@ WRITTEN_CHARACTERS = 256
 shorter, and long nonsense must not wash away earlier lines."""
 
 
+TOKEN_WITHIN_S = 30.0
+"""Time for a peer without a credential to show a token: it holds a connection, and may do nothing. SDKs do so at once.
+"""
+
 MOST_TOKENS = 64
 """Tokens of one connection: SDKs show one for each of the consumer groups and hubs that they use on it."""
 
@@ -53,8 +57,15 @@ class Visitor:
         self._note("let-in", often=True, mechanism=mechanism, container=container[:200], tls=tls)
         if self.principal.right is not None:
             self._shown[""] = self.principal.right
+        if self.must_show_token:
+            return TOKEN_WITHIN_S
         expires_ms = self.principal.expires_ms
         return None if expires_ms is None else max(0.0, expires_ms / 1000 - time.time())
+
+    @property
+    def must_show_token(self) -> bool:
+        """True for a peer without a credential, of a cluster that is not open, before its first token."""
+        return self.principal.is_anonymous and not self._shown and not self._gate.policy.is_open
 
     def rights_changed(self) -> bool:
         """Tell whether rights have changed since the last call."""

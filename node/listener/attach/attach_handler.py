@@ -158,7 +158,7 @@ def _service(host: Attacher, link: Link, plan: LinkPlan) -> Endpoint:
         return Management(host, link, plan)
     if plan.kind is Kind.TOKENS:
         assert isinstance(link, ReceiverLink)
-        host.speaks_event_hubs = not host.knows_streams
+        host.speaks_event_hubs, host.redirects = not host.knows_streams, False
         return TokenLink(host, link, plan)
     assert isinstance(link, SenderLink)
     return Info(host, link, plan) if plan.kind is Kind.INFO else Reply(host, link, plan)

@@ -250,7 +250,8 @@ class Connection(asyncio.Protocol):
         who = self.visitor.principal
         self.intake.budget.belongs_to(who.name, is_many=who.is_anonymous)
         if left_s is not None:
-            self._expiry_timer = self._loop.call_later(left_s, self.close, errors.credential_ended())
+            why = errors.no_token(left_s) if self.visitor.must_show_token else errors.credential_ended()
+            self._expiry_timer = self._loop.call_later(left_s, self.close, why)
         desired = self.engine.remote_desired_capabilities
         self.redirects = redirect.may_redirect(self.config.redirect, desired)
         self.knows_streams = redirect.follows_streams(desired) or protocol.LINK_REDIRECT_CAPABILITY in desired
@@ -411,8 +412,11 @@ class Connection(asyncio.Protocol):
             self.listener.notes.write(text, self._peer, shown(reply_to))
 
     async def put_token(self, kind: str, audience: str, token: str) -> str | None:
+        who = self.visitor.principal
         why = await self.visitor.put_token(kind, audience, token)
         if why is None:
+            if self._expiry_timer is not None and who.is_anonymous:
+                self._expiry_timer.cancel()
             self._await_token_end()
         return why
 

@@ -27,10 +27,13 @@ _HINT = b"x-opt-"
 _KEY, _HUB_KEY = (encode_value(symbol(name)) for name in (protocol.ANNOTATION_GROUP_KEY, protocol.HUB_PARTITION_KEY))
 _U32, _I64 = Struct(">I"), Struct(">q")
 
-MAPS_KEPT = 4096
-"""Annotations of stored events that are remembered as they go out: keys repeat."""
+MAPS_KEPT = 8192
+"""Maps of stored annotations that are remembered as they go out, by all links together: keys repeat."""
 
 MAP_BYTES = 256
+"""Longest map that is remembered."""
+
+_known: dict[bytes, list[bytes]] = {}
 
 
 def as_stored(message: bytes) -> bytes:
@@ -114,13 +117,12 @@ _LAST_SEQUENCE, _LAST_OFFSET, _LAST_TIME, _ASKED = (
 class HubPrefix(DeliveryPrefix):
     """Delivery prefix of this dialect: message annotations, and delivery annotations for whoever is told the end."""
 
-    __slots__ = ("_known", "_last")
+    __slots__ = ("_last",)
 
     def __init__(self, partition: str, last: LastEvent | None) -> None:
         """`last`: told with each delivery; None: it was not asked for."""
         super().__init__(partition)
         self._last = last
-        self._known: dict[bytes, list[bytes]] = {}
 
     def splice_batch(
         self, base_offset: int, timestamp_ms: int, records: Sequence[bytes], publisher: Publisher | None = None
@@ -164,13 +166,13 @@ class HubPrefix(DeliveryPrefix):
         if annotations is None:
             return at, [], at
         encoded = record[annotations.value : annotations.end]
-        known = self._known.get(encoded)
+        known = _known.get(encoded)
         if known is None:
             known = _going_out(record, annotations)
             if len(encoded) <= MAP_BYTES:
-                if len(self._known) >= MAPS_KEPT:
-                    self._known.clear()
-                self._known[encoded] = known
+                if len(_known) >= MAPS_KEPT:
+                    _known.clear()
+                _known[encoded] = known
         return annotations.start, known, annotations.end
 
 

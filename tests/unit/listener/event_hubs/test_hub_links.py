@@ -28,10 +28,15 @@ from holdfast.amqp import (
     symbol,
 )
 from node.partition.entries.entry_queries import Fate
+from node.security import connection_identity
+from node.security.authentication import Gate
+from node.security.authorisation import Policy
 from tests.unit.listener.incoming.test_unknown_outcomes import doubtful
 from tests.unit.listener.support.peer import Peer, message
 from tests.unit.listener.support.sending import stored
 from tests.unit.listener.support.single import SingleNode
+from tests.unit.security.people import user
+from tests.unit.security.test_shared_access import BOX, known, token
 
 HUB = "amqps://127.0.0.1:5671/trades"
 READ = f"{HUB}/ConsumerGroups/$Default/Partitions/0"
@@ -289,6 +294,35 @@ async def test_every_put_token_is_answered(node: SingleNode, body: Any, changed:
         answer = await (await Asking(peer, "$cbs").open()).ask(body, **put)
         assert answer.application_properties["status-code"] == status
         assert answer.application_properties["status-description"]
+
+
+async def test_a_peer_without_a_credential_shows_a_token_or_leaves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection_identity, "TOKEN_WITHIN_S", 0.3)
+    access = known()
+    node = await SingleNode(tmp_path / "data", Gate(Policy(access), box=BOX)).start()
+    try:
+        await node.create("orders", 1)
+        async with Peer(node.port) as good, Peer(node.port) as idle:
+            tokens = await Asking(good, "$cbs").open()
+            put = {"operation": "put-token", "type": SAS, "name": "sb://h/orders"}
+            refused = await tokens.ask(token(key="wrong"), **put)
+            assert refused.application_properties["status-code"] == 401
+            assert (await tokens.ask(token(), **put)).application_properties["status-code"] == 202
+            closed = await idle.wait(ConnectionClosed)
+            assert closed.error is not None
+            assert closed.error.condition == "amqp:unauthorized-access"
+            link = await good.sender("orders")
+            await good.send(link, [message(b"x")])
+            assert await good.states(link, 1) == [ACCEPTED]
+            access.rules.clear()
+            access.users["root"] = user("root", "secret", "admin")
+            access.access_revision += 1
+            node.ring()
+            assert (await good.refused(link)).condition == "amqp:unauthorized-access"
+    finally:
+        await node.stop()
 
 
 @pytest.mark.parametrize(
