@@ -33,6 +33,9 @@ MAPS_KEPT = 8192
 MAP_BYTES = 256
 """Longest map that is remembered."""
 
+_ANNOTATED = (b"p", b"r")
+"""Third bytes of messages that begin with a header, or with annotations."""
+
 _known: dict[bytes, list[bytes]] = {}
 
 
@@ -142,12 +145,20 @@ class HubPrefix(DeliveryPrefix):
         if self._last is not None and records:
             self._last.is_at_least(base_offset + len(records) - 1, timestamp_ms)
             front = self._last.section()
-        return [self._splice(records[index], base_offset + index, when, front) for index in indexes]
+        form, fits, messages = b"", 0, list[bytes]()
+        for index in indexes:
+            record, offset = records[index], base_offset + index
+            if record[2:3] in _ANNOTATED:
+                messages.append(self._splice(record, offset, when, front))
+                continue
+            if offset >= fits:
+                digits = len(str(offset))
+                form, fits = _format(front, when, digits), 10**digits
+            messages.append(form % (_I64.pack(offset), offset, record))
+        return messages
 
     def _splice(self, record: bytes, offset: int, when: bytes, front: bytes) -> bytes:
         pairs = [_SEQUENCE + _I64.pack(offset), _OFFSET + _text(str(offset)), when]
-        if record[2:3] not in (b"p", b"r"):  # neither header nor annotations
-            return front + _map(pairs) + record
         at, own, end = self._own(record)
         return record[:at] + front + _map(pairs + own) + record[end:]
 
@@ -174,6 +185,15 @@ class HubPrefix(DeliveryPrefix):
                     _known.clear()
                 _known[encoded] = known
         return annotations.start, known, annotations.end
+
+
+def _format(front: bytes, when: bytes, digits: int) -> bytes:
+    """The format of messages without header and annotations whose offsets have so many digits: it leaves the offset
+    open, as bytes and as a number, and the record."""
+    size = len(_SEQUENCE) + 8 + len(_OFFSET) + 2 + digits + len(when)
+    head = front + b"\x00Sr\xc1" + bytes((size + 1, 6)) + _SEQUENCE
+    offset = _OFFSET + b"\xa1" + bytes((digits,))
+    return head.replace(b"%", b"%%") + b"%b" + offset.replace(b"%", b"%%") + b"%d" + when.replace(b"%", b"%%") + b"%b"
 
 
 def _going_out(record: bytes, section: Section) -> list[bytes]:
