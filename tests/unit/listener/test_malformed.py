@@ -27,16 +27,16 @@ EXAMPLES = int(os.environ.get("HOLDFAST_EXAMPLES", "1"))
 INVALID, NOT_FOUND, NOT_IMPLEMENTED, NOT_ALLOWED = (
     f"amqp:{name}" for name in ("invalid-field", "not-found", "not-implemented", "not-allowed")
 )
-CONDITIONS = {INVALID, NOT_FOUND, NOT_IMPLEMENTED, NOT_ALLOWED, "amqp:resource-locked", "amqp:decode-error"} | {
-    f"com.microsoft:{name}" for name in ("argument-error", "argument-out-of-range")
-}
+ARGUMENT = "com.microsoft:argument-error"
+CONDITIONS = {INVALID, NOT_FOUND, NOT_IMPLEMENTED, NOT_ALLOWED, "amqp:decode-error"} | {
+    "amqp:resource-locked", "amqp:link:stolen", ARGUMENT, "com.microsoft:argument-out-of-range",
+}  # fmt: skip
 """All that a malformed attach may be answered with."""
 TAKEN = "amqp:link:detach-forced"
 """What a good one is answered with, if it has a group and all partitions of the log have a receiver of it."""
 
 PARTITION, GROUP, EPOCH = (f"event-streams-{name}" for name in ("partition", "consumer-group", "epoch"))
 PRODUCER = [f"com.microsoft:producer-{key}" for key in ("id", "epoch", "sequence-number")]
-ARGUMENT = "com.microsoft:argument-error"
 OFFSET, TIMESTAMP = "event-streams-offset", "event-streams-timestamp"
 
 
@@ -190,14 +190,17 @@ async def test_malformed_messages_are_rejected_and_the_next_one_is_taken(node: S
 
 # ---------------------------------------------------------------- at random
 
+SELECTOR = symbol("apache.org:selector-filter:string")
 SIMPLE: list[Any] = [
     None, True, False, 0, 1, -1, 2**63 - 1, -(2**63), ulong(2**64 - 1), ubyte(255), uint(0), int32(-5), 1.5,
     float("nan"), float32(2.0), timestamp(0), timestamp(-1), "", "text", "0", symbol("0"), symbol("@latest"),
     symbol("@earliest"), "@latest", b"", b"\x00\xff", uuid.UUID(int=7), [], {}, "é\x00", symbol("f" * 300),
+    "amqp.annotation.x-opt-offset > '-1'", "amqp.annotation.x-opt-sequence-number >= 7", "com.microsoft:epoch",
     f"{3:016x}", symbol(f"{3:016x}"), "TRUE", "d.event-streams-offset > '@latest'", "a = 1 OR", "copy", symbol("never"),
 ]  # fmt: skip
 KEYS = [
-    PARTITION, GROUP, EPOCH, OFFSET, TIMESTAMP, "f", "x", *PRODUCER,
+    PARTITION, GROUP, EPOCH, OFFSET, TIMESTAMP, "f", "x", *PRODUCER, "com.microsoft:epoch",
+    "com.microsoft:receiver-name",
 ]  # fmt: skip
 
 
@@ -212,7 +215,8 @@ def anything(rng: random.Random, depth: int = 3) -> Any:
         keys = [rng.choice([symbol, str])(rng.choice(KEYS)) for _ in range(rng.randrange(4))]
         return {key: anything(rng, depth - 1) for key in keys}
     if kind == 8:
-        descriptor = rng.choice([ulong(0x200), ulong(0x201), ulong(0x120), symbol("amqp:sql-filter"), 5, "x", None])
+        known = [ulong(0x200), ulong(0x201), ulong(0x120), symbol("amqp:sql-filter"), SELECTOR]
+        descriptor = rng.choice([*known, 5, "x", None])
         return Described(descriptor, anything(rng, depth - 1))
     return Array(UNDESCRIBED, Data.INT, 1, 2)
 
@@ -226,7 +230,8 @@ def properties(rng: random.Random) -> Any:
 def terminus(rng: random.Random, code: int) -> Any:
     if rng.randrange(12) == 0:
         return anything(rng)
-    fields: list[Any] = [rng.choice(["wide", "wide", "trades", "wide/$info", "nowhere"])]
+    hubs = ["amqps://h/wide", "wide/Partitions/1", "/trades/ConsumerGroups/g/Partitions/0", "nowhere/Partitions/0"]
+    fields: list[Any] = [rng.choice(["wide", "wide", "wide", "trades", "trades", "wide/$info", "nowhere", *hubs])]
     fields += [anything(rng, 2) if rng.randrange(4) == 0 else None for _ in range(6)]
     if code == 0x28:
         names = [symbol(rng.choice(string.ascii_letters)) for _ in range(rng.randrange(3))]

@@ -11,6 +11,8 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cluster.metadata import RuleRecord
 from node.security.authentication import Gate
@@ -140,6 +142,17 @@ def test_in_an_open_cluster_form_and_end_are_looked_at_and_no_signature() -> Non
     assert keys.by_token(token(key="SAS_KEY_VALUE", rule="RootManageSharedAccessKey"), "orders", is_open=True) is None
     with pytest.raises(SharedAccessRefused, match="ExpiredToken"):
         keys.by_token(token(lives_s=-5), "orders", is_open=True)
+
+
+PIECES = st.sampled_from(
+    ["sr=", "sig=", "se=", "skn=", "&", "SharedAccessSignature ", "%2F", "all", "1", "=", "é", "\0"]
+)
+
+
+@given(st.lists(PIECES | st.text(max_size=5), max_size=12).map("".join))
+def test_any_text_is_refused_as_a_token_and_nothing_else_happens(text: str) -> None:
+    with pytest.raises(SharedAccessRefused):
+        SharedAccessKeys(known(), BOX).by_token(text, "orders", is_open=False)
 
 
 # ---------------------------------------------------------------- a visitor that shows tokens

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from holdfast.amqp import Described, symbol, ulong
 from node.listener.errors import Refused
@@ -69,6 +72,12 @@ def test_a_position_beyond_the_end_is_of_another_life() -> None:
     assert refused.value.error.description == (
         "The supplied sequence number '71181' is invalid. The last sequence number in the system is '1048'"
     )
+
+
+@given(st.text() | st.integers() | st.binary() | st.none() | st.from_regex(r"amqp\.annotation\.x-opt-.{0,40}"))
+def test_any_expression_is_a_start_or_is_refused(expression: Any) -> None:
+    with contextlib.suppress(Refused):
+        assert read_selector(filters(expression)) is not None
 
 
 def test_without_a_selector_there_is_nothing_to_read() -> None:
