@@ -7,6 +7,7 @@ from holdfast.amqp.errors import (
     CONNECTION_FORCED,
     INVALID_FIELD,
     LINK_STOLEN,
+    MESSAGE_SIZE_EXCEEDED,
     NOT_ALLOWED,
     NOT_FOUND,
     UNAUTHORIZED_ACCESS,
@@ -44,6 +45,11 @@ def filter_invalid(expression: object) -> Error:
 def epoch_invalid(value: object) -> Error:
     text = f"{protocol.HUB_EPOCH} must be a whole number from 0 on, not {value!r}; correct the owner level"
     return Error(INVALID_FIELD, text)
+
+
+def message_too_large(size: int, most: int) -> Error:
+    text = f"The received message (size:{size} bytes) exceeds the limit ({most} bytes) currently allowed on the link."
+    return Error(MESSAGE_SIZE_EXCEEDED, text)
 
 
 def position_invalid(what: str, supplied: int, last: int) -> Error:

@@ -65,9 +65,27 @@ class _Producing(IncomingMessageLink):
     def accept(self, properties: Mapping[str, Any] | None) -> None:
         most = min(MESSAGE_BYTES, self.host.config.max_message_size)
         self.link.accept(target=Target(address=self.plan.address), properties=properties, max_message_size=most)
+        self.link.max_message_size = self.host.config.max_message_size  # what is between is rejected, as a message
         self._top_up()
 
+    def _envelope(self, own: list[Any], payload: bytes, transaction: ClientTransaction | None) -> None:
+        if len(payload) > MESSAGE_BYTES:
+            self._too_large(own, payload, transaction)
+        else:
+            super()._envelope(own, payload, transaction)
+
+    def _too_large(self, own: list[Any], payload: bytes, transaction: ClientTransaction | None) -> None:
+        self._note(1, len(payload), 0)
+        self._batch_refused(own, len(payload), hub_errors.message_too_large(len(payload), MESSAGE_BYTES), transaction)
+
     def _messages(self, deliveries: list[Any], payloads: list[bytes], transaction: ClientTransaction | None) -> None:
+        if max(map(len, payloads)) > MESSAGE_BYTES and len(payloads) > 1:
+            for at, payload in enumerate(payloads):
+                self._messages(deliveries[at : at + 1], [payload], transaction)
+            return
+        if len(payloads[0]) > MESSAGE_BYTES:
+            self._too_large(deliveries, payloads[0], transaction)
+            return
         try:
             super()._messages(deliveries, [as_stored(payload) for payload in payloads], transaction)
         except MalformedMessage:  # one of them: the others are taken, and it is refused, by those who read it next

@@ -238,7 +238,7 @@ def test_consumers_of_a_group_share_partitions_and_go_on_at_checkpoints(hub: str
 
 @pytest.mark.parametrize("partition", ["4", "x"])
 def test_an_unknown_partition_is_an_error_of_the_send(hub: str, partition: str) -> None:
-    with producer(hub, retry_total=0) as sender, pytest.raises(exceptions.ConnectError, match="argument-out-of-range"):
+    with producer(hub, retry_total=0) as sender, pytest.raises(exceptions.ConnectError, match="Invalid partition"):
         sender.send_event(EventData("x"), partition_id=partition)
     with producer(hub, retry_total=0) as sender, pytest.raises(exceptions.ConnectError):
         sender.get_partition_properties(partition)
@@ -247,13 +247,13 @@ def test_an_unknown_partition_is_an_error_of_the_send(hub: str, partition: str) 
 def test_an_unknown_hub_is_an_error_of_each_client(cluster: Cluster) -> None:
     text = connection_string(cluster.address(1), "nobody-made-this")
     with producer(text, retry_total=0) as sender:
-        with pytest.raises(exceptions.EventHubError, match="could not be found"):
+        with pytest.raises(exceptions.ConnectError, match="NotFound"):
             sender.send_event(EventData("x"))
-        with pytest.raises(exceptions.ConnectError, match="could not be found"):
+        with pytest.raises(exceptions.ConnectError, match="NotFound"):
             sender.get_eventhub_properties()
     reading = Reading(consumer(text, retry_total=0), partition_id="0").until(lambda now: now.errors).stop()
-    assert isinstance(reading.errors[0], exceptions.EventHubError)
-    assert "could not be found" in str(reading.errors[0])
+    assert isinstance(reading.errors[0], exceptions.ConnectError)
+    assert "NotFound" in str(reading.errors[0])
 
 
 def test_a_group_whose_name_cannot_be_is_not_found(hub: str) -> None:
@@ -273,11 +273,11 @@ def test_a_batch_has_the_size_that_the_service_allows(hub: str) -> None:
     with producer(hub) as sender:
         batch = sender.create_batch()
         assert batch.max_size_in_bytes == 1024 * 1024
-        with pytest.raises(ValueError, match="exceed"):
+        with pytest.raises(ValueError, match="too large"):
             sender.create_batch(max_size_in_bytes=1024 * 1024 + 1)
         with pytest.raises(ValueError, match="size limit"):
             batch.add(EventData(b"x" * (1024 * 1024)))
-        with pytest.raises(exceptions.EventHubError, match="message-size-exceeded"):
+        with pytest.raises(exceptions.EventHubError, match="LinkMessageSizeExceeded"):
             sender.send_event(EventData(b"x" * (1100 * 1024)))
         sender.send_event(EventData(b"x" * (1000 * 1024)), partition_id="0")
     assert len(b"".join(read(hub, 1, partition_id="0")[0].body)) == 1000 * 1024

@@ -125,7 +125,7 @@ def test_a_token_for_another_hub_is_an_authentication_error(closed: Closed) -> N
 
 
 def test_a_rule_of_another_hub_opens_nothing_here(closed: Closed) -> None:
-    assert "'Send' claim(s) are required" in str(refused_producer(closed.text("other")))
+    assert isinstance(refused_producer(closed.text("other")), exceptions.AuthenticationError)
     with producer(closed.text("other"), retry_total=0) as looking, pytest.raises(exceptions.AuthenticationError):
         looking.get_eventhub_properties()
 
@@ -158,7 +158,7 @@ def test_a_rule_and_its_key_log_in_by_plain(closed: Closed) -> None:
     connection = BlockingConnection(
         f"amqp://{closed.address}", user="sender", password=key, allowed_mechs="PLAIN", sasl_enabled=True
     )
-    connection.create_sender("orders/Partitions/1").send(Message(b"by plain"))
+    connection.create_sender("orders/Partitions/1").send(Message(b"by plain", inferred=True))
     with pytest.raises(LinkDetached, match="unauthorized-access"):
         connection.create_receiver("orders/ConsumerGroups/$Default/Partitions/1")
     connection.close()

@@ -32,6 +32,8 @@ from node.security import connection_identity
 from node.security.authentication import Gate
 from node.security.authorisation import Policy
 from tests.unit.listener.incoming.test_unknown_outcomes import doubtful
+from tests.unit.listener.support.enveloping import ACCEPTED as TAKEN
+from tests.unit.listener.support.enveloping import RawSender, envelope
 from tests.unit.listener.support.peer import Peer, message
 from tests.unit.listener.support.sending import stored
 from tests.unit.listener.support.single import SingleNode
@@ -107,6 +109,17 @@ async def test_what_is_wrong_with_an_event_is_told(node: SingleNode) -> None:
         assert isinstance(second, Rejected)
         assert second.error is not None
         assert second.error.condition == "amqp:decode-error"
+
+
+@pytest.mark.parametrize("batch", [False, True], ids=["message", "batch"])
+async def test_a_message_over_the_limit_is_rejected_and_the_next_one_taken(node: SingleNode, batch: bool) -> None:
+    large = message(b"x" * (1024 * 1024))
+    async with RawSender(node.port, HUB) as sender:
+        refused = sender.send(envelope(large) if batch else large, batch=batch)
+        taken = sender.send(envelope(message(b"x")), batch=True)
+        assert str(await sender.outcome(refused)).startswith("amqp:link:message-size-exceeded: The received message")
+        assert await sender.outcome(taken) == TAKEN
+    assert len(stored(node, "trades")["0"]) == 1
 
 
 async def test_an_idempotent_producer_is_one_here_too(node: SingleNode) -> None:
