@@ -15,13 +15,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.metadata import RuleRecord
-from node.security.authentication import Gate
+from holdfast.amqp.framing.sasl import LoginAccepted, LoginDenied, LoginLater
+from node.security.authentication import Channel, Gate
 from node.security.authorisation import Need, Policy
 from node.security.connection_identity import MOST_TOKENS, Visitor
+from node.security.principal import Principal
 from node.security.secret_box import CannotOpen, SecretBox, read_keys
 from node.security.shared_access import SharedAccess, SharedAccessKeys, SharedAccessRefused
 from node.security.tokens import TokenRules, TokenVerifier
-from tests.unit.security.people import KnownUsers, Provider, allow
+from tests.unit.security.people import KnownUsers, Provider, allow, user
 
 BOX = SecretBox([b"k" * 32])
 PRIMARY, SECONDARY = "cHJpbWFyeQ==", "c2Vjb25kYXJ5"
@@ -73,23 +75,24 @@ def test_either_key_signs(key: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "why"),
+    ("made", "why"),
     [
-        (token(key="another"), "InvalidSignature"),
-        (token(rule="nobody"), "InvalidSignature"),
-        (token(sig=quote(base64.b64encode(b"x" * 32).decode(), safe="")), "InvalidSignature"),
-        (token(se=str(int(time.time()) + 9999)), "InvalidSignature"),
-        (token(lives_s=-5), "ExpiredToken"),
-        (token("sb://127.0.0.1/others"), "InvalidAudience"),
-        (token("sb://127.0.0.1/orders/consumergroups/g"), "InvalidAudience"),
-        (token("sb://127.0.0.1/order"), "InvalidAudience"),
-        (token(sig="!"), "MalformedToken"),
-        (token(se="soon"), "MalformedToken"),
+        ({"key": "another"}, "InvalidSignature"),
+        ({"rule": "nobody"}, "InvalidSignature"),
+        ({"sig": quote(base64.b64encode(b"x" * 32).decode(), safe="")}, "InvalidSignature"),
+        ({"se": "4000000000"}, "InvalidSignature"),
+        ({"lives_s": -5}, "ExpiredToken"),
+        ({"resource": "sb://127.0.0.1/others"}, "InvalidAudience"),
+        ({"resource": "sb://127.0.0.1/orders/consumergroups/g"}, "InvalidAudience"),
+        ({"resource": "sb://127.0.0.1/order"}, "InvalidAudience"),
+        ({"sig": "!"}, "MalformedToken"),
+        ({"se": "soon"}, "MalformedToken"),
         ("Bearer x", "MalformedToken"),
         ("", "MalformedToken"),
     ],
 )
-def test_what_is_not_believed_is_refused_with_the_reason(text: str, why: str) -> None:
+def test_what_is_not_believed_is_refused_with_the_reason(made: Any, why: str) -> None:
+    text = made if isinstance(made, str) else token(**made)
     with pytest.raises(SharedAccessRefused, match=why):
         right(known(), text)
 
@@ -200,6 +203,47 @@ async def test_a_jwt_brings_the_rights_of_its_principal(tmp_path: Path) -> None:
     assert not peer.may(READ)
     assert await peer.put_token("jwt", "orders", Provider().token("ann")) == "the token is not accepted"
     assert await peer.put_token("saml", "orders", "x") == "the token is not accepted"
+
+
+# ---------------------------------------------------------------- mechanisms
+
+
+@pytest.mark.parametrize(
+    ("access", "anonymous", "offered"),
+    [
+        (KnownUsers(), "loopback", {"ANONYMOUS", "MSSBCBS"}),
+        (KnownUsers(), "never", set()),
+        (known(), "never", {"ANONYMOUS", "MSSBCBS", "PLAIN"}),
+        (KnownUsers({"ann": user("ann", "pencil")}), "loopback", {"SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN"}),
+    ],
+    ids=["open", "open to nobody", "rules", "users"],
+)
+def test_mechanisms_that_sdks_look_for_are_offered_where_tokens_can_be_shown(
+    access: KnownUsers, anonymous: Any, offered: set[str]
+) -> None:
+    gate = Gate(Policy(access, never_open=anonymous == "never"), anonymous=anonymous, box=BOX, plain_without_tls=True)
+    assert set(gate.mechanisms(Channel())) == offered
+
+
+def test_a_rule_and_either_of_its_keys_log_in_by_plain() -> None:
+    access = known("send")
+    plain = Gate(Policy(access), box=BOX, plain_without_tls=True).mechanisms(Channel())["PLAIN"]
+
+    def login(name: str, key: str) -> Any:
+        later = plain().respond(f"\0{name}\0{key}".encode())
+        assert isinstance(later, LoginLater)
+        return later.work()
+
+    for key in (PRIMARY, SECONDARY):
+        answer = login("all", key)
+        assert isinstance(answer, LoginAccepted)
+        peer = Visitor(Gate(Policy(access), box=BOX))
+        assert isinstance(answer.identity, Principal)
+        assert peer.known(answer.identity, "") is None
+        assert peer.may(SEND)
+        assert not peer.may(READ)
+    for name, key in (("all", "wrong"), ("nobody", PRIMARY), ("all", "")):
+        assert isinstance(login(name, key), LoginDenied)
 
 
 # ---------------------------------------------------------------- the box
