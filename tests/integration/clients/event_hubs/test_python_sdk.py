@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import uuid
 from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any
@@ -320,6 +321,91 @@ async def test_the_asynchronous_clients_do_the_same(hub: str) -> None:
     await task
     assert Counter(body for _, body in got) == Counter([*bodies, "buffered"])
     assert [body for partition, body in got if partition == partition_of("k")][:10] == bodies[:10]
+
+
+class OwnStore(aio.CheckpointStore):  # type: ignore[misc, name-defined]
+    """Keeps checkpoints and ownership in this process, as an application's own store may."""
+
+    def __init__(self) -> None:
+        self.owned: dict[str, dict[str, Any]] = {}
+        self.checkpoints: dict[str, dict[str, Any]] = {}
+
+    async def list_ownership(self, *_: Any, **__: Any) -> list[dict[str, Any]]:
+        return [dict(one) for one in self.owned.values()]
+
+    async def claim_ownership(self, ownership_list: Any, **_: Any) -> list[dict[str, Any]]:
+        claimed = []
+        for one in ownership_list:
+            known = self.owned.get(one["partition_id"])
+            if known is None or known["etag"] == one.get("etag"):
+                now = datetime.datetime.now(datetime.UTC).timestamp()
+                made = {**one, "etag": uuid.uuid4().hex, "last_modified_time": now}
+                self.owned[one["partition_id"]] = made
+                claimed.append(made)
+        return claimed
+
+    async def update_checkpoint(self, checkpoint: dict[str, Any], **_: Any) -> None:
+        self.checkpoints[checkpoint["partition_id"]] = dict(checkpoint)
+
+    async def list_checkpoints(self, *_: Any, **__: Any) -> list[dict[str, Any]]:
+        return list(self.checkpoints.values())
+
+
+async def test_asynchronous_consumers_share_partitions_through_a_store_of_the_application(hub: str) -> None:
+    store = OwnStore()
+    for partition in "0123":
+        await asyncio.to_thread(send, hub, partition, [f"{partition}-{number}" for number in range(3)])
+    first: list[str] = []
+    second: list[str] = []
+
+    async def consume(got: list[str], count: int) -> None:
+        client = aio.EventHubConsumerClient.from_connection_string(
+            hub, "$Default", checkpoint_store=store, load_balancing_interval=1
+        )
+        enough = asyncio.Event()
+
+        async def on_event(context: Any, event: Any) -> None:
+            got.append(event.body_as_str())
+            await context.update_checkpoint(event)
+            if len(got) >= count:
+                enough.set()
+
+        async with client:
+            task = asyncio.create_task(client.receive(on_event, starting_position="-1", prefetch=2))
+            await asyncio.wait_for(enough.wait(), sdk.WITHIN_S)
+        await task
+
+    await consume(first, 12)
+    await asyncio.to_thread(send, hub, "2", ["later"])
+    await consume(second, 1)
+    assert Counter(first) == Counter(f"{partition}-{number}" for partition in "0123" for number in range(3))
+    assert second == ["later"]
+    assert {one["offset"] for one in store.checkpoints.values()} == {"2", "3"}
+
+
+async def test_a_higher_owner_level_takes_the_partition_from_an_asynchronous_consumer(hub: str) -> None:
+    await asyncio.to_thread(send, hub, "0", ["a"])
+    low = aio.EventHubConsumerClient.from_connection_string(hub, "$Default", retry_total=0)
+    received, lost = asyncio.Event(), asyncio.Event()
+    errors: list[Exception] = []
+
+    async def on_event(context: Any, event: Any) -> None:
+        received.set()
+
+    async def on_error(context: Any, error: Exception) -> None:
+        errors.append(error)
+        lost.set()
+
+    async with low:
+        task = asyncio.create_task(
+            low.receive(on_event, on_error=on_error, partition_id="0", owner_level=1, starting_position="-1")
+        )
+        await asyncio.wait_for(received.wait(), sdk.WITHIN_S)
+        await asyncio.to_thread(read, hub, 1, partition_id="0", owner_level=2)
+        await asyncio.wait_for(lost.wait(), sdk.WITHIN_S)
+    await task
+    assert isinstance(errors[0], exceptions.ConnectionLostError)
+    assert "with higher epoch of '2' is created" in str(errors[0])
 
 
 def _noted(done: list[str]) -> Any:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from holdfast.client.transport.security.credentials import Security
+from tests.authority import Authority
 from tests.integration.clients.event_hubs import sdk
 from tests.integration.clients.event_hubs.sdk import Reading, connection_string, consumer, producer, read, send
 from tests.integration.clusters.cluster import Cluster, ClusterSettings
@@ -190,3 +191,32 @@ def test_the_connection_string_of_the_command_is_one(closed: Closed) -> None:
     told = json.loads(closed.holdfast("connection-string", "sender", "--json", "--secondary"))
     assert closed.keys("sender")["secondary"] in told["connection_string"]
     assert "EntityPath=orders" in told["connection_string"]
+
+
+def test_over_tls_the_node_is_checked(tmp_path: Path) -> None:
+    """The SDK takes another address and port, as long as it is not told of an emulator."""
+    authority = Authority(tmp_path / "authority")
+    files = authority.issue("node", ["localhost", "127.0.0.1"])
+    listener = {"tls": "on", "cert_file": files.cert, "key_file": files.key}
+    cluster = Cluster(
+        tmp_path / "cluster", ClusterSettings(nodes=1, listener=listener, security=Security(ca=authority.ca))
+    )
+    try:
+        cluster.start()
+        cluster.create("orders", 1)
+        port = cluster.address(1).rpartition(":")[2]
+        text = "Endpoint=sb://localhost;SharedAccessKeyName=any;SharedAccessKey=SAS_KEY_VALUE;EntityPath=orders"
+        tls = {
+            "custom_endpoint_address": f"sb://localhost:{port}",
+            "transport_type": sdk.eventhub.TransportType.Amqp,
+            "retry_total": 0,
+        }
+        with producer(text, **tls, connection_verify=authority.ca) as sender:
+            sender.send_event(EventData("over TLS"), partition_id="0")
+            assert sender.get_partition_properties("0")["last_enqueued_sequence_number"] == 0
+        other = Authority(tmp_path / "other").ca
+        with producer(text, **tls, connection_verify=other) as sender, pytest.raises(exceptions.EventHubError):
+            sender.send_event(EventData("to a stranger"))
+        assert cluster.complaints() == []
+    finally:
+        cluster.close()
