@@ -39,7 +39,7 @@ def receiver_needs_partition(path: str) -> Error:
 
 
 def filter_invalid(expression: object) -> Error:
-    return Error(INVALID_FIELD, f"The filter '{expression}' is not a valid amqp filter for EventHub entities.")
+    return Error(NOT_ALLOWED, f"The filter '{expression}' is not a valid amqp filter for EventHub entities.")
 
 
 def epoch_invalid(value: object) -> Error:

@@ -14,14 +14,6 @@ WITHIN_S = 180
 """For what must happen at all."""
 
 
-def connection_string(address: str, hub: str, rule: str = "any", key: str = "SAS_KEY_VALUE") -> str:
-    """Of an open cluster, as the emulator has it; with a rule's name and key, of one that is closed."""
-    return (
-        f"Endpoint=sb://{address};SharedAccessKeyName={rule};SharedAccessKey={key};"
-        f"UseDevelopmentEmulator=true;EntityPath={hub}"
-    )
-
-
 def producer(text: str, **options: Any) -> Any:
     return eventhub.EventHubProducerClient.from_connection_string(text, **options)
 

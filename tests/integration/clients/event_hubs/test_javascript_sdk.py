@@ -15,6 +15,7 @@ import pytest
 
 from holdfast.client import Start
 from holdfast.client.sync import ConsumerClient
+from tests.integration.clients.event_hubs.connection_strings import connection_string
 from tests.integration.clients.event_hubs.floating_address import FloatingAddress
 from tests.integration.clients.npm import NEEDS_NODE, installed
 from tests.integration.clusters.cluster import Cluster, wait_until
@@ -24,11 +25,6 @@ WITHIN_S = 240
 HUB = "orders"
 
 pytestmark = [pytest.mark.cluster, NEEDS_NODE]
-
-
-def text_of(address: str, hub: str) -> str:
-    key = "SharedAccessKeyName=any;SharedAccessKey=SAS_KEY_VALUE"
-    return f"Endpoint=sb://{address};{key};UseDevelopmentEmulator=true;EntityPath={hub}"
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +71,7 @@ class Program:
 def test_a_tour_through_the_sdk(cluster: Cluster, log_name: str, home: Path) -> None:
     cluster.create(log_name, 4)
     cluster.wait_led(log_name)
-    program = Program(home, "tour", text_of(cluster.address(1), log_name))
+    program = Program(home, "tour", connection_string(cluster.address(1), log_name))
     wait_until(lambda: len(program.all("refused")) == 2 or program.all("failed"), "the tour is over", WITHIN_S)
     program.finish()
     [hub] = program.all("hub")
@@ -106,7 +102,7 @@ def test_with_its_idempotent_flag_each_event_is_stored_once_while_nodes_die(
     cluster.start()
     cluster.create(HUB, 1)
     with FloatingAddress(lambda: [cluster.address(node) for node in cluster.running]) as name:
-        text = text_of(name.address, HUB)
+        text = connection_string(name.address, HUB)
         sender, reader = Program(home, "send", text, "0"), Program(home, "read", text)
 
         def both_go_on() -> None:

@@ -14,7 +14,8 @@ import pytest
 from holdfast.amqp.key_partitioner import partition_index
 from holdfast.client import ConsumerClient, Event, ProducerClient, Start
 from tests.integration.clients.event_hubs import sdk
-from tests.integration.clients.event_hubs.sdk import Reading, connection_string, consumer, producer, read, send
+from tests.integration.clients.event_hubs.connection_strings import connection_string
+from tests.integration.clients.event_hubs.sdk import Reading, consumer, producer, read, send
 from tests.integration.clusters.cluster import Cluster, wait_until
 
 pytestmark = pytest.mark.cluster

@@ -16,7 +16,8 @@ import pytest
 from holdfast.client.transport.security.credentials import Security
 from tests.authority import Authority
 from tests.integration.clients.event_hubs import sdk
-from tests.integration.clients.event_hubs.sdk import Reading, connection_string, consumer, producer, read, send
+from tests.integration.clients.event_hubs.connection_strings import connection_string
+from tests.integration.clients.event_hubs.sdk import Reading, consumer, producer, read, send
 from tests.integration.clusters.cluster import Cluster, ClusterSettings
 
 pytestmark = pytest.mark.cluster

@@ -9,8 +9,9 @@ from contextlib import contextmanager
 import pytest
 
 from tests.integration.clients.event_hubs import sdk
+from tests.integration.clients.event_hubs.connection_strings import connection_string
 from tests.integration.clients.event_hubs.floating_address import FloatingAddress
-from tests.integration.clients.event_hubs.sdk import Reading, connection_string, consumer, producer
+from tests.integration.clients.event_hubs.sdk import Reading, consumer, producer
 from tests.integration.clusters.cluster import Cluster, wait_until
 
 pytestmark = pytest.mark.cluster

@@ -175,7 +175,7 @@ async def test_events_come_settled_with_the_annotations_of_the_service(node: Sin
 @pytest.mark.parametrize(
     ("source", "condition"),
     [
-        (reading(condition="x-opt-offset > "), "amqp:invalid-field"),
+        (reading(condition="x-opt-offset > "), "amqp:not-allowed"),
         (reading(condition="x-opt-offset > '7'"), "com.microsoft:argument-error"),
         (reading(condition="x-opt-sequence-number >= '0'"), "com.microsoft:argument-error"),
         (reading(address=f"{HUB}/ConsumerGroups/$Default/Partitions/1"), "com.microsoft:argument-out-of-range"),
