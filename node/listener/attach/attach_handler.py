@@ -196,7 +196,7 @@ def _answer_now(host: Attacher, link: Link, plan: LinkPlan) -> bool:
 
 
 def _needs_position(plan: LinkPlan) -> bool:
-    if plan.hub is not None and plan.hub.supplied is not None:
+    if plan.hub is not None and plan.hub.needs_end:
         return True
     return plan.selection is not None and (isinstance(plan.selection.start, Latest) or plan.selection.needs_latest)
 
@@ -293,8 +293,8 @@ async def _position(host: Attacher, plan: LinkPlan, partition: str) -> Start:
         except (ConnectionError, LookupError, TimeoutError):
             await asyncio.sleep(RETRY_DELAY_S)  # the leader is unknown to itself, or away: the outer timeout ends this
             continue
-        if plan.hub is not None and plan.hub.supplied is not None:
-            plan.hub.supplied.check(info)
+        if plan.hub is not None:
+            plan.hub.look(info)
         uncommitted = plan.selection is not None and plan.selection.uncommitted
         end = info.next_offset if uncommitted else info.stable_offset
         return After(end - 1) if end > 0 else Earliest()

@@ -21,6 +21,7 @@ from holdfast import protocol
 from holdfast.amqp import encode_value, message_annotations, symbol
 from holdfast.amqp.messages.delivery_annotations import DeliveryPrefix, Publisher
 from holdfast.amqp.messages.sections import HEADER, MESSAGE_ANNOTATIONS, AnnotationMap, Section, split
+from node.partition.api import PartitionDescription
 
 _OURS = frozenset({protocol.HUB_SEQUENCE, protocol.HUB_OFFSET, protocol.HUB_ENQUEUED})
 _HINT = b"x-opt-"
@@ -89,6 +90,10 @@ class LastEvent:
     def is_at_least(self, offset: int, time_ms: int) -> None:
         if offset > self.offset:
             self.offset, self.time_ms = offset, time_ms
+
+    def heard(self, info: PartitionDescription) -> None:
+        """Take the leader's word."""
+        self.is_at_least(info.stable_offset - 1, info.last_timestamp_ms or 0)
 
     def section(self) -> bytes:
         """The delivery annotations that tell it."""

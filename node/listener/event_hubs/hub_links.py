@@ -133,13 +133,9 @@ class _Receiving(OutgoingLink):
         plan: LinkPlan = args[2]
         assert plan.hub is not None
         self._terms: HubTerms = plan.hub
-        self._last = LastEvent() if plan.hub.tells_end else None
+        self._last = plan.hub.last
         self._asked: asyncio.TimerHandle | None = None
         super().__init__(*args)
-
-    def open(self) -> None:
-        super().open()
-        self._learn_last()
 
     def _source(self) -> Source:
         return Source(address=self.plan.address, filter=dict(self._selection.in_force))
@@ -183,7 +179,7 @@ class _Receiving(OutgoingLink):
             info = await self.plan.broker.handle(self.plan.log, self.plan.partition).info()
         except (ConnectionError, LookupError, TimeoutError):
             return  # an election: a later delivery asks again
-        last.is_at_least(info.stable_offset - 1, info.last_timestamp_ms or 0)
+        last.heard(info)
 
     def gone(self) -> None:
         super().gone()

@@ -20,9 +20,10 @@ from node.listener.broker_interface import Broker
 from node.listener.errors import Refused
 from node.listener.event_hubs import hub_errors
 from node.listener.event_hubs.addresses import DEFAULT_GROUP, HubAddress, is_hub_form, read_address
+from node.listener.event_hubs.hub_annotations import LastEvent
 from node.listener.event_hubs.selectors import Supplied
 from node.listener.outgoing.consumer_groups.group_attach import GroupTerms
-from node.partition.api import ReaderClaim
+from node.partition.api import PartitionDescription, ReaderClaim
 from node.partition.consumer_groups.group_state import MAX_EPOCH, MAX_KEY_CHARACTERS, NOTHING, TERMINUS, Claim
 
 MAX_RECEIVER_NAME = 128
@@ -36,8 +37,20 @@ class HubTerms:
     group: str = DEFAULT_GROUP
     receiver: str = ""  # the receiver's name for itself
     epoch: int | None = None
-    tells_end: bool = False  # deliveries tell the partition's last event
+    last: LastEvent | None = None  # deliveries tell the partition's last event
     supplied: Supplied | None = None  # a position that must not lie beyond the end
+
+    @property
+    def needs_end(self) -> bool:
+        """True if the partition's leader is asked for its end before the attach is answered."""
+        return self.last is not None or self.supplied is not None
+
+    def look(self, info: PartitionDescription) -> None:
+        """Take the leader's word of the partition's end. Raises Refused."""
+        if self.supplied is not None:
+            self.supplied.check(info)
+        if self.last is not None:
+            self.last.heard(info)
 
     @property
     def guest(self) -> ReaderClaim:
@@ -90,7 +103,7 @@ def receiver_terms(link: SenderLink, address: HubAddress) -> HubTerms:
         group,
         str(name)[:MAX_RECEIVER_NAME] if isinstance(name, str) else "",
         _epoch(said),
-        protocol.HUB_RUNTIME_METRIC in link.remote_desired_capabilities,
+        LastEvent() if protocol.HUB_RUNTIME_METRIC in link.remote_desired_capabilities else None,
     )
 
 

@@ -27,9 +27,9 @@ ANSWER_WITHIN_S = 240
 MISSING = [name for name in ("java", "javac", "mvn") if shutil.which(name) is None]
 
 
-def build() -> str:
-    """The class path, after what is in the work tree and no other."""
-    files = sorted(path for path in HERE.rglob("*") if path.suffix in (".java", ".xml"))
+def build(source: Path = HERE) -> str:
+    """The class path of a folder with a pom.xml, after what is in the work tree and no other."""
+    files = sorted(path for path in source.rglob("*") if path.suffix in (".java", ".xml"))
     digest = hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()[:16]
     caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "holdfast-tests"
     home = caches / f"java-{digest}"
@@ -38,7 +38,7 @@ def build() -> str:
         fcntl.flock(guard, fcntl.LOCK_EX)
         if not home.exists():
             with tempfile.TemporaryDirectory(dir=caches) as scratch:
-                shutil.copytree(HERE, scratch, dirs_exist_ok=True, ignore=shutil.ignore_patterns("target"))
+                shutil.copytree(source, scratch, dirs_exist_ok=True, ignore=shutil.ignore_patterns("target"))
                 goals = ["compile", "dependency:copy-dependencies", "-DoutputDirectory=target/lib"]
                 done = subprocess.run(
                     ["mvn", "-B", "-q", *goals],
