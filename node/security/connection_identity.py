@@ -84,6 +84,8 @@ class Visitor:
         """The error for a peer that may not do it; it is audited as well."""
         self._note("not-allowed", often=True, what=str(need))
         name = self.principal.name
+        if self.principal.is_anonymous and not self._gate.policy.is_open:
+            return Error(UNAUTHORIZED_ACCESS, f"without a credential nobody may {need}: log in, or show a token")
         told = f"{name!r} may not {need}; an administrator can allow it: {need.as_grant(name)}"
         return Error(UNAUTHORIZED_ACCESS, told)
 

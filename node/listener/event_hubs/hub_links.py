@@ -86,10 +86,7 @@ class _Producing(IncomingMessageLink):
         if len(payloads[0]) > MESSAGE_BYTES:
             self._too_large(deliveries, payloads[0], transaction)
             return
-        try:
-            super()._messages(deliveries, [as_stored(payload) for payload in payloads], transaction)
-        except MalformedMessage:  # one of them: the others are taken, and it is refused, by those who read it next
-            super()._messages(deliveries, payloads, transaction)
+        super()._messages(deliveries, [_as_stored(payload) for payload in payloads], transaction)
 
     def _take_envelope(
         self, own: list[Any], envelope: Envelope, size: int, transaction: ClientTransaction | None
@@ -110,6 +107,13 @@ class _Producing(IncomingMessageLink):
 
     def in_doubt(self, batch: QueuedBatch) -> None:
         self._answer(batch.deliveries, batch.count, batch.size, Modified(delivery_failed=True))
+
+
+def _as_stored(payload: bytes) -> bytes:
+    try:
+        return as_stored(payload)
+    except MalformedMessage:  # refused where it is read next
+        return payload
 
 
 class HubProducer(_Producing):

@@ -101,13 +101,15 @@ async def test_an_outcome_that_a_later_leader_knows_is_told(hasty: SingleNode) -
 async def test_what_is_wrong_with_an_event_is_told(node: SingleNode) -> None:
     async with Peer(node.port) as peer:
         link = await peer.sender(HUB)
-        good = message(b"good")
+        good = encode_message(Message(body=b"good", message_annotations={"x-opt-partition-key": "k"}))
         await peer.send(link, [good, b"\x00Sr\xc1\x09\x02\xa3\x03x-opt-", good])
         first, second, third = await peer.states(link, 3)
         assert (first, third) == (ACCEPTED, ACCEPTED)
         assert isinstance(second, Rejected)
         assert second.error is not None
         assert second.error.condition == "amqp:decode-error"
+    kept = [decode_message(record).message_annotations for record in stored(node, "trades")["0"]]
+    assert kept == [{"event-streams-group-key": "k"}] * 2
 
 
 @pytest.mark.parametrize("batch", [False, True], ids=["message", "batch"])
