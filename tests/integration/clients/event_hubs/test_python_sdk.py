@@ -75,6 +75,14 @@ def test_a_batch_single_events_and_keys_arrive_with_what_the_service_adds(hub: s
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("listener", ["never", "always"])
+def test_nobody_is_redirected(cluster: Cluster, hub: str, listener: str) -> None:
+    text = connection_string(cluster.address(2, listener), name_of(hub))
+    for partition in "0123":
+        send(text, partition, [partition])
+    assert sorted(event.body_as_str() for event in read(text, 4, owner_level=1)) == ["0", "1", "2", "3"]
+
+
 def test_keys_go_to_the_partitions_of_the_service(hub: str) -> None:
     keys = [f"key-{number}" for number in range(12)]
     with producer(hub) as sender:
