@@ -352,8 +352,13 @@ class Engine(EventPump):
 
     def data_to_send(self, limit: int = SEND_CHUNK_BYTES) -> bytes:
         """The next bytes for the socket, about `limit` at most; b"" when there is nothing to send now."""
-        said = self._next_output(limit)
-        return said if self._full_lists is None or not said else self._full_lists.rewrite(said)
+        lists = self._full_lists
+        while True:
+            said = self._next_output(limit)
+            if lists is None or not said:
+                return said
+            if written := lists.rewrite(said):  # else this was the beginning of a large frame
+                return written
 
     def _next_output(self, limit: int) -> bytes:
         if self._last_words:

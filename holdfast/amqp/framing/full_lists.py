@@ -3,7 +3,8 @@
 The Python SDK of Event Hubs is such a peer: proton leaves out what is null at the end, and that client then fails, or
 waits for ever. Rule never broken: what a peer reads means what proton said; nulls are added at the end, and nothing
 else. Only such peers pay for it: a peer is one if it writes all fields of its open itself, down to a last one that is
-null, or says that it is that SDK.
+null, or says that it is that SDK. A full frame may grow over the peer's max-frame-size by a few bytes, which that SDK
+does not compare.
 """
 
 from __future__ import annotations

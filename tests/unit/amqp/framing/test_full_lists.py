@@ -9,6 +9,7 @@ import pytest
 from holdfast.amqp import Described, decode_value, encode_value, symbol, uint, ulong
 from holdfast.amqp.framing.full_lists import FIELDS, FullLists, full_performative, needs_full_lists
 from holdfast.amqp.framing.handshake import AMQP_HEADER, frame, performative
+from tests.unit.amqp.wire import LoopbackWire, frames, message, payloads_of
 
 ERROR = Described(ulong(0x1D), [symbol("amqp:not-found"), "gone"])
 
@@ -62,3 +63,17 @@ def test_only_peers_that_write_all_fields_need_them() -> None:
     assert needs_full_lists([*[None] * 9, {"product": "azsdk-python-eventhubs"}])
     assert not needs_full_lists([*[None] * 9, {"product": "Holdfast"}])
     assert not needs_full_lists(["container", "host"])
+
+
+def test_nothing_of_a_large_message_is_kept_back() -> None:
+    """Its frame is larger than what an engine gives out at once; an owner that is given nothing stops asking."""
+    peer = {"properties": {"product": "azsdk-python-eventhubs"}, "max_frame_size": 1 << 20}
+    wire = LoopbackWire(client=peer)
+    _, sender = wire.consumer()
+    payload = message(b"x" * 1_000_000)
+    sender.send_many([payload])
+    _, heard = wire.talk()
+    assert payloads_of(heard) == [payload]
+    sender.send_many([payload], settled=True)
+    [(code, fields, body)] = frames(b"".join(iter(wire.server.data_to_send, b"")))
+    assert (code, len(fields), body) == (0x14, FIELDS[0x14], payload)
