@@ -29,6 +29,9 @@ MAX_TOKEN_CHARACTERS = 4096
 MAX_OPENED = 2000
 """Keys that are kept open: those of all rules that there can be."""
 
+LATEST_END_S = 1 << 40
+"""Latest end of a token, in seconds since 1970: some 35,000 years from now."""
+
 GROUPS, PARTITIONS = "consumergroups", "partitions"
 
 ALLOWED: Mapping[str, frozenset[tuple[str, str]]] = {
@@ -150,6 +153,8 @@ def _parts(token: str) -> tuple[str, bytes, int, str]:
         ends_s = int(fields["se"])
     except ValueError:
         raise SharedAccessRefused("MalformedToken: sig is no base64, or se no number") from None
+    if not 0 <= ends_s < LATEST_END_S:
+        raise SharedAccessRefused("MalformedToken: se is no time in seconds since 1970")
     return fields["sr"], signature, ends_s, unquote(fields["skn"])
 
 

@@ -87,6 +87,8 @@ def test_either_key_signs(key: str) -> None:
         ({"resource": "sb://127.0.0.1/order"}, "InvalidAudience"),
         ({"sig": "!"}, "MalformedToken"),
         ({"se": "soon"}, "MalformedToken"),
+        ({"se": "9" * 3000}, "MalformedToken"),
+        ({"se": "-1"}, "MalformedToken"),
         ("Bearer x", "MalformedToken"),
         ("", "MalformedToken"),
     ],
