@@ -220,6 +220,12 @@ class MonitoringSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True)
     bind: str = ""  # host:port to listen at; empty: none
 
 
+class CheckpointsSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """HTTP port of the checkpoint store for processors of Event Hubs: see docs/clients/event-hubs.md."""
+
+    bind: str = ""  # host:port to listen at; empty: none
+
+
 class TokenSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """Tokens (JWT) of an identity provider; exactly one of `keys_file` and `jwks_url` is given."""
 
@@ -262,6 +268,7 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     storage: StorageSection = StorageSection()
     log: LogSection = LogSection()
     monitoring: MonitoringSection = MonitoringSection()
+    checkpoints: CheckpointsSection = CheckpointsSection()
     security: SecuritySection = SecuritySection()
 
     @property
@@ -377,6 +384,8 @@ def _check_zookeeper(config: Config) -> None:
 def _check_listeners(config: Config) -> None:
     if config.monitoring.bind:
         parse_address(config.monitoring.bind, "monitoring.bind")
+    if config.checkpoints.bind:
+        parse_address(config.checkpoints.bind, "checkpoints.bind")
     if not config.listener:
         raise ConfigError('listener: none given; write at least one [[listener]] with bind = "host:port"')
     if len(config.listener) > MAX_LISTENERS:

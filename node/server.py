@@ -29,6 +29,8 @@ from node import peer_codec
 from node.admin.administration import Administration
 from node.admin.users_and_grants import AccessAdministration
 from node.broker import NodeBroker
+from node.checkpoint_store.blob_server import BlobServer
+from node.checkpoint_store.group_blobs import GroupBlobs
 from node.client_transactions.coordinator_lookup import Coordinators
 from node.client_transactions.transactional_ids import TransactionManager
 from node.cluster_clock import ClusterClock
@@ -86,6 +88,7 @@ class Node:
         self._tasks: list[asyncio.Task[None]] = []
         self._listeners: list[Listener] = []
         self._composed = False
+        self._checkpoint_store: BlobServer | None = None
         self._version = version("holdfast")
         self._discovery = NodeDiscovery(config, self._version)
         self._monitoring = MonitoringServer(StartupState(lambda: self._discovery.waiting_for))
@@ -129,6 +132,7 @@ class Node:
                     'in on loopback only. Add a user through such a listener, or set security.anonymous = "always"',
                     section.bind,
                 )
+        await self._start_checkpoint_store()
         self._health.serving = True
         self._tasks.append(asyncio.create_task(self._replicas.keep_retention(), name="retention"))
         self._tasks.append(asyncio.create_task(self._replicas.keep_time(), name="time"))
@@ -171,6 +175,8 @@ class Node:
         self._health.serving = False
         if self._fatal is not None and not self._fatal.done():
             await self._drain.leave(DRAIN_AT_STOP_S)
+        if self._checkpoint_store is not None:
+            await self._checkpoint_store.stop()
         for listener in self._listeners:
             await listener.stop()
         await self._transactions.close()
@@ -367,6 +373,22 @@ class Node:
                 f"cannot listen on {bind} for monitoring: {error}. Another process has the port, or the host has no "
                 "such address; stop it, or correct monitoring.bind"
             ) from error
+
+    async def _start_checkpoint_store(self) -> None:
+        bind = self.config.checkpoints.bind
+        if not bind:
+            return
+        address = parse_address(bind, "checkpoints.bind")
+        blobs = GroupBlobs(self._view, self._listeners[0].broker.handle)
+        store = BlobServer(blobs, *self._gates.for_checkpoints(address.host))
+        try:
+            await store.start(address)
+        except OSError as error:
+            raise AddressInUse(
+                f"cannot listen on {bind} for checkpoints: {error}. Another process has the port, or the host has no "
+                "such address; stop it, or correct checkpoints.bind"
+            ) from error
+        self._checkpoint_store = store
 
     def _listener(self, section: ListenerSection, administration: Administration) -> Listener:
         broker = NodeBroker(

@@ -149,6 +149,7 @@ def _row(partition: str, row: GroupRow | None, ends: GroupList) -> dict[str, Any
         "known": known,
         "active": row.active,
         "member": row.member if row.active else None,
+        "owner": row.owner or None,
         "epoch": row.epoch,
         "claim": row.claim if row.active else None,
         "committed_offset": _text(row.position - 1) if row.position > 0 else None,

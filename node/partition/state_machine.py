@@ -31,8 +31,11 @@ from node.partition.consumer_groups.group_state import (
     EndClaim,
     GroupCommand,
     GroupTable,
+    NoteCheckpoint,
+    NoteOwner,
     Ousted,
     Owned,
+    OwnerNoted,
 )
 from node.partition.idempotence.producer_state import (
     Producer,
@@ -185,6 +188,7 @@ Result = (
     | Opened
     | Owned
     | Done
+    | OwnerNoted
     | Denied
     | TransactionDone
     | TransactionRefused
@@ -233,7 +237,7 @@ class PartitionMachine:
             Marker: self._end_transaction,
             Trim: self._trim,
             OpenProducer: self._open,
-            **dict.fromkeys((Claim, EndClaim, Commit, Delete), self._group),
+            **dict.fromkeys((Claim, EndClaim, Commit, Delete, NoteOwner, NoteCheckpoint), self._group),
             Begin: self._begin,
             StageOffset: self._stage,
             Prepare: self._prepare,
@@ -443,4 +447,4 @@ class PartitionMachine:
 
 def _takes_over(command: GroupCommand) -> bool:
     """Tell whether the command's sender goes on from the group's present position."""
-    return isinstance(command, Claim | Delete) or (isinstance(command, Commit) and not command.claim)
+    return isinstance(command, Claim | Delete | NoteCheckpoint) or (isinstance(command, Commit) and not command.claim)

@@ -75,6 +75,11 @@ class LoginThreads:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
+def lets_anonymous_in(anonymous: Anonymous, bind_host: str) -> bool:
+    """Tell whether an open cluster takes clients without a credential at an address."""
+    return anonymous == "always" or (anonymous == "loopback" and is_loopback(bind_host))
+
+
 class Gate:
     def __init__(
         self,
@@ -91,7 +96,7 @@ class Gate:
     ) -> None:
         self.policy = policy or Policy(NoAccess())
         self.audit = audit or AuditLog()
-        self._anonymous = anonymous == "always" or (anonymous == "loopback" and is_loopback(bind_host))
+        self._anonymous = lets_anonymous_in(anonymous, bind_host)
         self._plain_without_tls = plain_without_tls
         self._tls = tls
         self._tokens = tokens

@@ -15,7 +15,7 @@ import base64
 import hashlib
 import hmac
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
@@ -93,6 +93,13 @@ class SharedAccessKeys:
             if hmac.compare_digest(self._key(name, sealed).encode(), key.encode()):
                 return SharedAccess(self._access, name, sealed)
         return None
+
+    def by_signature(self, name: str, made_by: Callable[[str], bool]) -> SharedAccess | None:
+        """The right of a client that has signed with one of a rule's keys. `made_by` judges a key."""
+        rule = self._access.rules.get(name)
+        keys = () if rule is None else (rule.primary, rule.secondary)
+        found = [sealed for sealed in keys if made_by(self._key(name, sealed))]
+        return SharedAccess(self._access, name, found[0]) if found else None
 
     def by_token(self, token: str, audience: str, *, is_open: bool) -> SharedAccess | None:
         """The right that a token gives for an audience (a path). None: the cluster is open, and signatures of nobody's

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from cluster.metadata import MetadataView
 from cluster.rpc import CertificateFault, PeerTls
 from node.config import ClusterSection, ConfigError, ListenerSection, SecuritySection, TokenSection
 from node.security.audit import AuditLog
-from node.security.authentication import Gate, LoginThreads
+from node.security.authentication import Gate, LoginThreads, lets_anonymous_in
 from node.security.authorisation import Policy
 from node.security.secret_box import SecretBox, read_keys
+from node.security.shared_access import SharedAccessKeys
 from node.security.tls import Certificate, CertificateError, ServerTls, TlsFiles
 from node.security.tokens import TokenRules, TokenVerifier
 from node.startup.first_user import first_user_of
@@ -43,6 +45,11 @@ class Gates:
             audit=self._audit,
             threads=self._threads,
         )
+
+    def for_checkpoints(self, bind_host: str) -> tuple[SharedAccessKeys, Callable[[], bool]]:
+        """The keys that open the checkpoint store, and whether it needs none now."""
+        anonymous = lets_anonymous_in(self._section.anonymous, bind_host)
+        return SharedAccessKeys(self._policy.access, self.box), lambda: anonymous and self._policy.is_open
 
     def close(self) -> None:
         self._threads.close()

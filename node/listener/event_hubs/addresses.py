@@ -56,4 +56,5 @@ def path_of(address: str) -> str:
 
 
 def group_name(name: str) -> str:
-    return DEFAULT_GROUP if name.lower() == DEFAULT_GROUP.lower() else name
+    """The group that a name stands for: the service compares names without case, and checkpoints have lower case."""
+    return DEFAULT_GROUP if name.lower() == DEFAULT_GROUP.lower() else name.lower()

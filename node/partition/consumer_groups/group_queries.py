@@ -17,7 +17,10 @@ from node.partition.consumer_groups.group_state import (
     Denied,
     Done,
     EndClaim,
+    NoteCheckpoint,
+    NoteOwner,
     Owned,
+    OwnerNoted,
 )
 
 LIST_LIMIT = 1000
@@ -62,7 +65,7 @@ class Assign(msgspec.Struct, frozen=True, array_like=True, tag=13):
     leaving: bool = False  # it does not wait any more
 
 
-GroupQuestion = Claim | EndClaim | Commit | Delete | ListGroups | Revoke | Assign
+GroupQuestion = Claim | EndClaim | Commit | Delete | NoteOwner | NoteCheckpoint | ListGroups | Revoke | Assign
 
 
 class GroupRow(msgspec.Struct, frozen=True, array_like=True):
@@ -76,6 +79,9 @@ class GroupRow(msgspec.Struct, frozen=True, array_like=True):
     position: int  # -1: nothing was committed
     position_ms: int
     touched_ms: int
+    owner: str = ""  # the processor of Event Hubs that owns the partition
+    owner_revision: int = 0  # of that ownership; 0: there is none
+    owner_ms: int = 0
 
 
 class GroupList(msgspec.Struct, frozen=True, array_like=True, tag=14):
@@ -94,4 +100,4 @@ class Assigned(msgspec.Struct, frozen=True, array_like=True, tag=15):
     entitled: bool = False
 
 
-GroupAnswer = Owned | Done | Denied | GroupList | Assigned
+GroupAnswer = Owned | Done | OwnerNoted | Denied | GroupList | Assigned

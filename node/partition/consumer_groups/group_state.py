@@ -105,7 +105,28 @@ class Delete(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
     timestamp_ms: int = 0
 
 
-GroupCommand = Claim | EndClaim | Commit | Delete
+class NoteOwner(msgspec.Struct, frozen=True, array_like=True, tag=5):
+    """Note the processor of Event Hubs that owns the partition, as its checkpoint store does. This decides among
+    processors alone: readers are decided by claims. `expected`: the revision that the processor has read; 0: there must
+    be none; NOTHING: any or none. `removed`: forget the ownership."""
+
+    key: str
+    owner: str
+    expected: int
+    removed: bool = False
+    timestamp_ms: int = 0
+
+
+class NoteCheckpoint(msgspec.Struct, frozen=True, array_like=True, tag=6):
+    """Set the position to what a processor of Event Hubs has noted. It needs no claim, whoever is active, and may go
+    back; NOTHING: the group has no position any more."""
+
+    key: str
+    position: int
+    timestamp_ms: int = 0
+
+
+GroupCommand = Claim | EndClaim | Commit | Delete | NoteOwner | NoteCheckpoint
 
 # ---------------------------------------------------------------- results and effects
 
@@ -126,6 +147,13 @@ class Done(msgspec.Struct, frozen=True, array_like=True, tag=2):
     position: int
 
 
+class OwnerNoted(msgspec.Struct, frozen=True, array_like=True, tag=4):
+    """Success of `NoteOwner`. `revision`: of the ownership now; 0: there is none."""
+
+    revision: int
+    noted_ms: int
+
+
 DenialCode = Literal[
     "owned",
     "behind",
@@ -135,6 +163,7 @@ DenialCode = Literal[
     "out-of-range",
     "too-many",
     "invalid",
+    "revision-changed",  # another processor was faster
     "deciding",  # a transaction that moves the group's position is about to end: try again
 ]
 
@@ -167,6 +196,9 @@ class ConsumerGroup(msgspec.Struct, array_like=True):
     touched_ms: int = 0
     expiry_s: int = NOTHING  # of a terminus
     due_ms: int = NOTHING  # when an inactive row is forgotten, by the time that the log has lived; NOTHING: never
+    owner: str = ""  # the processor of Event Hubs
+    owner_revision: int = 0  # index of the entry that noted it; 0: none did
+    owner_ms: int = 0
 
     @property
     def is_terminus(self) -> bool:
@@ -215,7 +247,7 @@ class GroupTable:
 
     def apply(
         self, command: GroupCommand, index: int, clock_ms: int, next_offset: int
-    ) -> tuple[Owned | Done | Denied, Ousted | None]:
+    ) -> tuple[Owned | Done | OwnerNoted | Denied, Ousted | None]:
         if not 0 < len(command.key) <= MAX_KEY_CHARACTERS:
             return Denied("invalid", f"a group's name has 1 to {MAX_KEY_CHARACTERS} characters"), None
         match command:
@@ -227,6 +259,10 @@ class GroupTable:
                 return self._commit(command, clock_ms, next_offset), None
             case Delete():
                 return self._delete(command), None
+            case NoteOwner():
+                return self._note_owner(command, index, clock_ms), None
+            case NoteCheckpoint():
+                return self._note_checkpoint(command, clock_ms, next_offset), None
 
     def _claim(self, wish: Claim, index: int, clock_ms: int) -> tuple[Owned | Denied, Ousted | None]:
         epoch = wish.epoch
@@ -261,8 +297,10 @@ class GroupTable:
         position = row.position
         if command.how == End.CLOSED:
             row.epoch, row.identity = 0, ""
-            if row.is_terminus or row.position == NOTHING:
+            if row.is_terminus or (row.position == NOTHING and not row.owner_revision):
                 del self._rows[row.key]
+            else:
+                self._due_if_idle(row)
         elif row.is_terminus and row.expiry_s == 0:
             del self._rows[row.key]
         elif row.is_terminus and row.expiry_s != NOTHING:
@@ -291,12 +329,53 @@ class GroupTable:
             row.position = command.position
             row.claim, row.identity = 0, ""  # later commits of the last owner must not undo it, nor may it go on
         self._committed(row, clock_ms)
-        if not row.active and not row.is_terminus:
-            if row.position == NOTHING:
-                self._due(row, self._lived_ms + FORGET_MS)
-            else:
-                row.due_ms = NOTHING
+        self._due_if_idle(row)
         return Done(row.position)
+
+    def _note_owner(self, wish: NoteOwner, index: int, clock_ms: int) -> OwnerNoted | Denied:
+        if len(wish.owner) > MAX_KEY_CHARACTERS:
+            return Denied("invalid", f"an owner's name has at most {MAX_KEY_CHARACTERS} characters")
+        row = self._rows.get(wish.key)
+        revision = 0 if row is None else row.owner_revision
+        if wish.expected not in (NOTHING, revision):
+            return Denied("revision-changed", f"the ownership has revision {revision}, not {wish.expected}")
+        if wish.removed:
+            index = 0
+        if row is None:
+            if wish.removed:
+                return OwnerNoted(0, clock_ms)
+            if len(self._rows) >= MAX_GROUPS:
+                return Denied("too-many", f"the partition knows {MAX_GROUPS} groups; delete some")
+            row = self._rows[wish.key] = ConsumerGroup(wish.key)
+        row.owner, row.owner_revision = ("" if wish.removed else wish.owner), index
+        row.owner_ms = row.touched_ms = clock_ms
+        self._due_if_idle(row)
+        return OwnerNoted(index, clock_ms)
+
+    def _note_checkpoint(self, command: NoteCheckpoint, clock_ms: int, next_offset: int) -> Done | Denied:
+        if not NOTHING <= command.position <= next_offset:
+            detail = (
+                f"no event of this partition has the offset {command.position - 1}; the next one gets {next_offset}"
+            )
+            return Denied("out-of-range", detail)
+        row = self._rows.get(command.key)
+        if row is None:
+            if len(self._rows) >= MAX_GROUPS:
+                return Denied("too-many", f"the partition knows {MAX_GROUPS} groups; delete some")
+            row = self._rows[command.key] = ConsumerGroup(command.key)
+        row.position = command.position
+        self._committed(row, clock_ms)
+        self._due_if_idle(row)
+        return Done(row.position)
+
+    def _due_if_idle(self, row: ConsumerGroup) -> None:
+        """Let a group without reader and position be forgotten in time."""
+        if row.active or row.is_terminus:
+            return
+        if row.position == NOTHING:
+            self._due(row, self._lived_ms + FORGET_MS)
+        else:
+            row.due_ms = NOTHING
 
     def commit_staged(self, key: str, claim: int, position: int, clock_ms: int) -> None:
         """Set a position that a committed transaction has staged. No other claim took over since it was prepared, but

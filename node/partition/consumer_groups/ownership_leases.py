@@ -44,9 +44,13 @@ from node.partition.consumer_groups.group_state import (
     Done,
     End,
     EndClaim,
+    GroupCommand,
     GroupTable,
+    NoteCheckpoint,
+    NoteOwner,
     Ousted,
     Owned,
+    OwnerNoted,
 )
 from node.partition.partition_commands import encode_group_command
 from node.partition.raft_group import Proposer, propose
@@ -141,7 +145,7 @@ class OwnershipLeases:
                 row = self._ownership().get(question.key)
                 gone = row.claim if row is not None and row.active and row.claim not in self._readers else 0
                 return await _propose(group, msgspec.structs.replace(question, gone=gone, timestamp_ms=now_ms))
-            case EndClaim() | Commit() | Delete():
+            case EndClaim() | Commit() | Delete() | NoteOwner() | NoteCheckpoint():
                 return await _propose(group, msgspec.structs.replace(question, timestamp_ms=now_ms))
         return Failed("rejected", False, f"a partition cannot answer {question}")
 
@@ -168,6 +172,9 @@ class OwnershipLeases:
             position=row.position,
             position_ms=row.position_ms,
             touched_ms=row.touched_ms,
+            owner=row.owner,
+            owner_revision=row.owner_revision,
+            owner_ms=row.owner_ms,
         )
 
     def _revoke(self, question: Revoke) -> GroupAnswer:
@@ -202,9 +209,9 @@ class OwnershipLeases:
                 log.debug("partition %s: the end of claim %d was not proposed: %s", self._partition, claim, error)
 
 
-async def _propose(group: Proposer, command: Claim | EndClaim | Commit | Delete) -> GroupAnswer | Failed:
+async def _propose(group: Proposer, command: GroupCommand) -> GroupAnswer | Failed:
     result = await propose(group, encode_group_command(command), "the partition")
-    if isinstance(result, Owned | Done | Denied | Failed):
+    if isinstance(result, Owned | Done | OwnerNoted | Denied | Failed):
         return result
     return Failed("rejected", False, f"the partition did not do it: {result}")
 

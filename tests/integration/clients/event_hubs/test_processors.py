@@ -1,0 +1,241 @@
+"""Processors of the Python SDK with its own Blob checkpoint store, which a node keeps in the consumer group."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.client.transport.security.credentials import Security
+from tests.integration.clients.event_hubs import sdk
+from tests.integration.clients.event_hubs.sdk import Reading, connection_string, consumer, send
+from tests.integration.clusters.cluster import Cluster, ClusterSettings, wait_until
+from tests.ports import free_ports
+
+blob = pytest.importorskip("azure.eventhub.extensions.checkpointstoreblob", reason="the SDK's store is not installed")
+blob_aio = pytest.importorskip("azure.eventhub.extensions.checkpointstoreblobaio", reason="its asyncio form is not")
+core = pytest.importorskip("azure.core.exceptions")
+
+pytestmark = pytest.mark.cluster
+
+HUB, GROUP, PARTITIONS = "Orders", "Billing", 4
+ROOT = "very secret"
+
+
+class Stored:
+    """A cluster with a checkpoint store at every node, and a hub."""
+
+    def __init__(self, directory: Path, *, nodes: int = 1, closed: bool = False) -> None:
+        ports = free_ports(nodes)
+        self.doors = [f"127.0.0.1:{port}" for port in ports]
+        secrets = directory / "secrets.key"
+        secrets.write_text(base64.b64encode(os.urandom(32)).decode())
+        self.cluster = Cluster(directory / "cluster", ClusterSettings(nodes=nodes))
+        for node, door in zip(self.cluster.nodes.values(), self.doors, strict=True):
+            more = (
+                f'\n[checkpoints]\nbind = "{door}"\n[security]\nsecrets_file = "{secrets}"\nplain_without_tls = true\n'
+            )
+            node.config_path.write_text(node.config_path.read_text() + more)
+        self.cluster.start()
+        self.cluster.create(HUB, PARTITIONS)
+        self.cluster.wait_led(HUB)
+        self.account, self.key, self.other_key = "any", base64.b64encode(b"any").decode(), ""
+        if closed:
+            self.cluster.call(lambda admin: admin.add_user("root", ROOT, roles=["admin"]))
+            self.cluster.settings.security = Security(user="root", password=ROOT, mechanism="PLAIN")
+            self.cluster.call(lambda admin: admin.add_rule("reader", ["listen"], scope=HUB))
+            self.cluster.call(lambda admin: admin.add_rule("sender", ["send"], scope=HUB))
+            self.account, self.key = "reader", self.cluster.call(lambda admin: admin.rule_keys("reader"))["primary"]
+            self.other_key = self.cluster.call(lambda admin: admin.rule_keys("sender"))["primary"]
+
+    def text(self, node: int = 1) -> str:
+        rule = () if self.account == "any" else (self.account, self.key)
+        return connection_string(self.cluster.address(node), HUB, *rule)
+
+    def store_text(self, door: str = "", account: str = "", key: str = "") -> str:
+        account = account or self.account
+        return (
+            f"DefaultEndpointsProtocol=http;AccountName={account};AccountKey={key or self.key};"
+            f"BlobEndpoint=http://{door or self.doors[0]}/{account}"
+        )
+
+    def store(self, **options: str) -> Any:
+        return blob.BlobCheckpointStore.from_connection_string(self.store_text(**options), "checkpoints")
+
+    def describe(self, group: str = GROUP.lower()) -> list[dict[str, Any]]:
+        return list(self.cluster.call(lambda admin: admin.describe_group(HUB, group))["partitions"])
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stored]:
+    made = Stored(tmp_path_factory.mktemp("stored"))
+    yield made
+    complaints = made.cluster.complaints()
+    made.cluster.close()
+    assert not complaints
+
+
+class Noting(Reading):
+    """Receives, and updates the checkpoint after each event."""
+
+    def _on_event(self, context: Any, event: Any) -> None:
+        if event is not None:
+            context.update_checkpoint(event)
+        super()._on_event(context, event)
+
+
+def test_two_processors_share_and_the_second_goes_on_where_the_first_stopped(stored: Stored) -> None:
+    text = stored.text()
+    for partition in range(PARTITIONS):
+        send(text, str(partition), [f"{partition} {number}" for number in range(5)])
+    options = {
+        "checkpoint_store": stored.store(),
+        "load_balancing_interval": 0.5,
+        "partition_ownership_expiration_interval": 5,
+    }
+    first = Noting(consumer(text, GROUP, **options), starting_position="-1")
+    first.until(lambda now: len(now.events) >= 5 * PARTITIONS or now.errors)
+    assert not first.errors
+    owners = {row["owner"] for row in stored.describe()}
+    assert len(owners) == 1, "one processor has all"
+    second = Noting(consumer(text, GROUP, **options | {"checkpoint_store": stored.store()}), starting_position="-1")
+    wait_until(lambda: len({row["owner"] for row in stored.describe()}) == 2, "both have partitions")
+    first.stop()
+    for partition in range(PARTITIONS):
+        send(text, str(partition), [f"{partition} later"])
+    second.until(lambda now: sum("later" in body for body in now.bodies) >= PARTITIONS or now.errors).stop()
+    assert not second.errors
+    assert [row["lag"] for row in stored.describe()] == [0] * PARTITIONS
+    assert [row["committed_position"] for row in stored.describe()] == [6] * PARTITIONS
+    again = Noting(consumer(text, GROUP, **options | {"checkpoint_store": stored.store()}), starting_position="-1")
+    send(text, "0", ["last"])
+    again.until(lambda now: "last" in now.bodies or now.errors).stop()
+    assert again.bodies == ["last"], "it began behind the checkpoints"
+
+
+def test_the_asyncio_store_of_the_sdk_does_the_same(stored: Stored) -> None:
+    async def claim() -> None:
+        store = blob_aio.BlobCheckpointStore.from_connection_string(stored.store_text(), "checkpoints")
+        async with store:
+            wish = _wish("aio", "one")
+            (mine,) = await store.claim_ownership([wish])
+            assert await store.claim_ownership([_wish("aio", "two")]) == []
+            (renewed,) = await store.claim_ownership([mine])
+            assert renewed["etag"] != mine["etag"]
+            assert await store.claim_ownership([mine | {"owner_id": "two"}]) == [], "an old revision"
+            (found,) = await store.list_ownership("any", HUB, "aio")
+            assert (found["owner_id"], found["partition_id"], found["etag"]) == ("one", "0", renewed["etag"].strip('"'))
+            await store.update_checkpoint(_checkpoint("aio", 0))
+            (noted,) = await store.list_checkpoints("any", HUB, "aio")
+            assert (noted["sequence_number"], noted["offset"]) == (0, "0")
+
+    send(stored.text(), "0", ["x"])
+    asyncio.run(claim())
+
+
+def _wish(group: str, owner: str, **more: Any) -> dict[str, Any]:
+    return {
+        "fully_qualified_namespace": "any", "eventhub_name": HUB, "consumer_group": group, "partition_id": "0",
+        "owner_id": owner, **more,
+    }  # fmt: skip
+
+
+def _checkpoint(group: str, number: int) -> dict[str, Any]:
+    return {
+        "fully_qualified_namespace": "any", "eventhub_name": HUB, "consumer_group": group, "partition_id": "0",
+        "sequence_number": number, "offset": str(number),
+    }  # fmt: skip
+
+
+def test_of_many_that_claim_at_once_one_has_the_partition(stored: Stored) -> None:
+    won: list[str] = []
+    begin = threading.Barrier(8)
+
+    def claim(owner: str) -> None:
+        store = stored.store()
+        begin.wait()
+        won.extend(one["owner_id"] for one in store.claim_ownership([_wish("race", owner)]))
+
+    threads = [threading.Thread(target=claim, args=(f"owner {number}",)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(sdk.WITHIN_S)
+    assert len(won) == 1
+    assert [one["owner_id"] for one in stored.store().list_ownership("another-name", HUB, "race")] == won
+
+
+def test_a_log_made_anew_has_no_checkpoints(stored: Stored) -> None:
+    cluster, store = stored.cluster, stored.store()
+    cluster.create("again", 1)
+    cluster.wait_led("again")
+    wish = _wish("g", "one") | {"eventhub_name": "again"}
+    noted = {**wish, "sequence_number": 0, "offset": "0"}
+    send(connection_string(cluster.address(1), "again"), "0", ["x"])
+    store.claim_ownership([wish])
+    store.update_checkpoint(noted)
+    assert len(list(store.list_checkpoints("any", "again", "g"))) == 1
+    cluster.call(lambda admin: admin.delete_log("again"))
+    assert list(store.list_checkpoints("any", "again", "g")) == []
+    cluster.create("again", 1)
+    cluster.wait_led("again")
+    assert list(store.list_ownership("any", "again", "g")) == []
+    with pytest.raises(core.HttpResponseError, match="no event of this partition"):
+        store.update_checkpoint({**noted, "sequence_number": 71181, "offset": "71181"})
+
+
+def test_only_a_rule_that_may_listen_opens_the_store(tmp_path: Path) -> None:
+    closed = Stored(tmp_path, closed=True)
+    try:
+        assert list(closed.store().list_ownership("any", HUB, "g")) == []
+        (mine,) = closed.store().claim_ownership([_wish("g", "one")])
+        assert mine["owner_id"] == "one"
+        wrong_key = base64.b64encode(os.urandom(32)).decode()
+        refused = [
+            ({"key": wrong_key}, "AuthenticationFailed"),
+            ({"account": "nobody"}, "AuthenticationFailed"),
+            ({"account": "sender", "key": closed.other_key}, "AuthorizationFailure"),
+        ]
+        for options, code in refused:
+            with pytest.raises(core.HttpResponseError) as error:
+                closed.store(**options).list_ownership("any", HUB, "g")
+            assert error.value.error_code == code
+        closed.cluster.call(lambda admin: admin.remove_rule("reader"))
+        with pytest.raises(core.HttpResponseError):
+            closed.store().list_ownership("any", HUB, "g")
+        assert not closed.cluster.complaints()
+    finally:
+        closed.cluster.close()
+
+
+def test_leaders_die_under_a_processor(tmp_path: Path, make_cluster: Callable[..., Cluster]) -> None:
+    three = Stored(tmp_path, nodes=3)
+    cluster = three.cluster
+    try:
+        # Served by one node, whose peers die: an SDK knows one address.
+        victims = [2, 3]
+        text = three.text(1)
+        options = {"checkpoint_store": three.store(), "load_balancing_interval": 0.5}
+        processor = Noting(consumer(text, GROUP, **options), starting_position="-1")
+        for round_ in range(4):
+            victim = victims[round_ % 2]
+            cluster.kill(victim)
+            for partition in range(PARTITIONS):
+                send(text, str(partition), [f"{partition} of {round_}"])
+            processor.until(
+                lambda now, r=round_: sum(body.endswith(f"of {r}") for body in set(now.bodies)) == PARTITIONS
+            )
+            cluster.start(victim)
+            cluster.wait_settled(HUB)
+        processor.stop()
+        assert not processor.errors
+        assert [row["committed_position"] for row in three.describe()] == [4] * PARTITIONS
+        assert not cluster.complaints()
+    finally:
+        cluster.close()
