@@ -17,7 +17,7 @@ KINDS = ("ownership", "checkpoint")
 
 @dataclass(frozen=True, slots=True)
 class BlobName:
-    """What a blob stands for. `text`: the name as the client wrote it, up to the partition."""
+    """Name of a blob, read. `text`: the name as the client wrote it, up to the partition."""
 
     text: str
     hub: str
@@ -28,7 +28,7 @@ class BlobName:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """What a prefix asks for: all blobs of a kind, of a group of a hub."""
+    """Prefix of a list, read: all blobs of a kind, of a group of a hub."""
 
     text: str
     hub: str

@@ -13,6 +13,7 @@ import email.utils
 import logging
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, cast
 from urllib.parse import unquote
 from xml.sax.saxutils import escape, quoteattr
 
@@ -28,6 +29,9 @@ from node.security.tokens import TokenRefused
 
 log = logging.getLogger("holdfast.checkpoints")
 
+NO_LOG: Any = None
+"""Of each request: there is none."""
+
 MAX_CONNECTIONS = 1000
 MAX_BODY_BYTES = 64 * 1024
 """Bytes of a body. Checkpoints are metadata, and their blobs are empty."""
@@ -42,6 +46,33 @@ XML = "application/xml"
 EMPTY_ETAG = '"0x1"'
 
 
+class _Connection(web.RequestHandler):
+    """Connection whose begin is told, and that reports a client's nonsense in one line."""
+
+    def __init__(self, server: web.Server, watch: Callable[[asyncio.BaseTransport], None]) -> None:
+        loop = asyncio.get_running_loop()
+        super().__init__(server, loop=loop, keepalive_timeout=HEAD_TIMEOUT_S, access_log=NO_LOG)
+        self.watch = watch
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self.watch(transport)
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        if status >= 500:
+            return super().handle_error(request, status, exc, message)
+        log.info("%s sent what is no request: %s", request.remote, str(message or exc)[:200])
+        answer = web.Response(status=status, text="this is no request of HTTP/1.1 that can be read here\n")
+        answer.force_close()
+        return answer
+
+
 class BlobServer:
     def __init__(self, blobs: GroupBlobs, keys: SharedAccessKeys, is_open: Callable[[], bool]) -> None:
         """`is_open`: requests need no signature now."""
@@ -51,18 +82,13 @@ class BlobServer:
 
     async def start(self, address: HostAndPort) -> None:
         """Listen. Raises OSError when the address cannot be had."""
-        server = web.Server(self._answer, keepalive_timeout=HEAD_TIMEOUT_S, access_log=None)
-        runner = web.ServerRunner(server, handle_signals=False)
-        await runner.setup()
-        loop = asyncio.get_running_loop()
-
-        def connected() -> asyncio.Protocol:
-            protocol = server()
-            loop.call_soon(self._watch, protocol)
-            return protocol
-
-        self._runner = runner
-        self._server = await loop.create_server(connected, address.host, address.port)
+        server = web.Server(self._answer)
+        self._runner = web.ServerRunner(server, handle_signals=False)
+        await self._runner.setup()
+        listening = asyncio.get_running_loop().create_server(
+            lambda: _Connection(server, self._watch), address.host, address.port
+        )
+        self._server = await listening
 
     async def stop(self) -> None:
         if self._runner is not None:
@@ -70,18 +96,16 @@ class BlobServer:
             await self._runner.cleanup()
             self._runner = None
 
-    def _watch(self, protocol: asyncio.Protocol) -> None:
+    def _watch(self, transport: asyncio.BaseTransport) -> None:
         """Close a connection that sends no request, and one too many."""
-        transport = getattr(protocol, "transport", None)
-        if transport is None:
-            return
         for gone in [one for one in self._watched if one.is_closing()]:
             self._watched.pop(gone).cancel()
+        told = cast(asyncio.Transport, transport)  # uvloop's is one, and no subclass
         if len(self._watched) >= MAX_CONNECTIONS:
-            transport.abort()
+            told.abort()
             return
-        loop = asyncio.get_running_loop()
-        self._watched[transport] = loop.call_later(HEAD_TIMEOUT_S, transport.abort)
+        timer = asyncio.get_running_loop().call_later(HEAD_TIMEOUT_S, told.abort)
+        self._watched[transport] = timer
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         if request.transport is not None and (timer := self._watched.get(request.transport)) is not None:

@@ -66,6 +66,13 @@ ALLOWED: dict[str, set[str]] = {
         "node.admin.errors",
         "node.security",
     },
+    "node.checkpoint_store": {
+        "cluster.metadata",
+        "node.config",
+        "node.listener.event_hubs.addresses",
+        "node.partition",
+        "node.security",
+    },
     "node.startup.container": {"node.config", "holdfast.client.errors", "holdfast.client.transport.security.scram"},
     "node": {"cluster", "holdfast.amqp", "holdfast.records", "holdfast.protocol", "holdfast.extras"},
     "benchmarks": {"holdfast.amqp"},

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import http.client
+import itertools
 import os
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -188,6 +191,65 @@ def test_a_log_made_anew_has_no_checkpoints(stored: Stored) -> None:
     assert list(store.list_ownership("any", "again", "g")) == []
     with pytest.raises(core.HttpResponseError, match="no event of this partition"):
         store.update_checkpoint({**noted, "sequence_number": 71181, "offset": "71181"})
+
+
+def _asked(door: str, request: str, body: bytes = b"") -> tuple[int, str, str]:
+    """The status, error code and body of an answer to raw bytes; (0, "", "") where the connection just ends."""
+    host, port = door.split(":")
+    with socket.create_connection((host, int(port)), timeout=sdk.WITHIN_S) as peer:
+        peer.sendall(request.replace("\n", "\r\n").encode() + body)
+        answer = http.client.HTTPResponse(peer)
+        try:
+            answer.begin()
+        except (http.client.HTTPException, ConnectionError):
+            return 0, "", ""
+        return answer.status, answer.headers.get("x-ms-error-code", ""), answer.read().decode()
+
+
+HEAD, EMPTY = " HTTP/1.1\nHost: x\n", "Content-Length: 0\n\n"
+OWNER, CHECKPOINT = f"/c/ns/{HUB}/g/ownership/0", f"/c/ns/{HUB}/g/checkpoint/0"
+OWNERSHIP = f"/any/c/ns/{HUB.lower()}/raw/ownership/0"
+
+
+@pytest.mark.parametrize(
+    ("request_", "status", "code"),
+    [
+        ("GET / HTTP/1.1\nHost: x\n\n", 400, "InvalidUri"),
+        ("GET /any/c HTTP/1.1\nHost: x\nAuthorization: SharedKey any:eA==\n\n", 400, "InvalidUri"),
+        ("PUT /c?restype=container HTTP/1.1\nHost: x\nContent-Length: 0\n\n", 201, ""),
+        ("DELETE /c?restype=container HTTP/1.1\nHost: x\n\n", 405, "UnsupportedHttpVerb"),
+        ("GET /c?restype=container&comp=list HTTP/1.1\nHost: x\n\n", 200, ""),
+        ("GET /c?restype=container&comp=list&prefix=%00%ff/a/b/ownership/ HTTP/1.1\nHost: x\n\n", 200, ""),
+        ("GET /c/some/old/lease HTTP/1.1\nHost: x\n\n", 404, "BlobNotFound"),
+        ("PUT /c/some/blob HTTP/1.1\nHost: x\nContent-Length: 0\n\n", 400, "InvalidResourceName"),
+        ("PUT /c/ns/nobody/g/ownership/0 HTTP/1.1\nHost: x\nContent-Length: 0\n\n", 404, "ResourceNotFound"),
+        (f"PUT /c/ns/{HUB}/g/ownership/99 HTTP/1.1\nHost: x\nContent-Length: 0\n\n", 404, "ResourceNotFound"),
+        (f"PUT /c/ns/{HUB}/g/checkpoint/0 HTTP/1.1\nHost: x\nContent-Length: 0\n\n", 400, "InvalidMetadata"),
+        (f"PUT {CHECKPOINT}?comp=metadata{HEAD}{EMPTY}", 404, "BlobNotFound"),
+        (f"PUT {OWNER}?comp=lease{HEAD}{EMPTY}", 400, "InvalidQueryParameterValue"),
+        (f"PUT {OWNER}?comp=metadata{HEAD}If-Match: zzz\n{EMPTY}", 404, "BlobNotFound"),
+        (f"DELETE /c/ns/{HUB}/g/ownership/0 HTTP/1.1\nHost: x\n\n", 404, "BlobNotFound"),
+        (f"PATCH /c/ns/{HUB}/g/ownership/0 HTTP/1.1\nHost: x\n\n", 405, "UnsupportedHttpVerb"),
+        (f"HEAD /c/ns/{HUB}/g/checkpoint/0 HTTP/1.1\nHost: x\n\n", 404, "BlobNotFound"),
+        (f"PUT {OWNER}{HEAD}Content-Length: 9999999\n\n" + "x" * 100_000, 413, "RequestBodyTooLarge"),
+        ("nonsense\n\n", 400, ""),
+        ("GET /" + "x" * 100_000 + " HTTP/1.1\n\n", 400, ""),
+        ("AMQP\0\1\0\0", 400, ""),
+    ],
+    ids=itertools.count(),
+)  # fmt: skip
+def test_each_request_gets_its_answer(stored: Stored, request_: str, status: int, code: str) -> None:
+    found = _asked(stored.doors[0], request_)
+    assert found[:2] == (status, code), found
+    assert list(stored.store().list_ownership("any", HUB, "nobody")) == [], "the store goes on"
+
+
+def test_an_ownership_can_be_removed_by_hand(stored: Stored) -> None:
+    (mine,) = stored.store().claim_ownership([_wish("raw", "one")])
+    head = f"DELETE {OWNERSHIP} HTTP/1.1\nHost: x\nAuthorization: SharedKey any:eA==\nIf-Match: "
+    assert _asked(stored.doors[0], f'{head}"0x1"\n\n')[:2] == (412, "ConditionNotMet")
+    assert _asked(stored.doors[0], f"{head}{mine['etag']}\n\n")[0] == 202
+    assert list(stored.store().list_ownership("any", HUB, "raw")) == []
 
 
 def test_only_a_rule_that_may_listen_opens_the_store(tmp_path: Path) -> None:

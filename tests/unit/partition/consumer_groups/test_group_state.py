@@ -20,8 +20,11 @@ from node.partition.consumer_groups.group_state import (
     EndClaim,
     GroupCommand,
     GroupTable,
+    NoteCheckpoint,
+    NoteOwner,
     Ousted,
     Owned,
+    OwnerNoted,
     lag,
     terminus_key,
 )
@@ -361,3 +364,68 @@ def test_those_that_committed_last_are_found_first_also_after_a_restart() -> Non
 )
 def test_the_lag_counts_what_is_kept_and_not_done(position: int, start: int, end: int, behind: int | None) -> None:
     assert lag(position, start, end) == behind
+
+
+# ---------------------------------------------------------------- processors of Event Hubs
+
+
+def test_an_ownership_changes_by_its_revision_alone() -> None:
+    table = Table()
+    first = table(NoteOwner("g", "one", 0))
+    assert first == OwnerNoted(1, NOW_MS)
+    assert table(NoteOwner("g", "two", 0)).code == "revision-changed"
+    renewed = table(NoteOwner("g", "one", first.revision))
+    assert renewed.revision > first.revision
+    assert table(NoteOwner("g", "two", first.revision)).code == "revision-changed"
+    assert (table.row.owner, table.row.owner_revision) == ("one", renewed.revision)
+    assert table(NoteOwner("g", "", renewed.revision, removed=True)).revision == 0
+    assert table(NoteOwner("g", "two", 0)).revision == table.index
+    assert table(NoteOwner("g", "three", NOTHING)).revision == table.index, "without a condition"
+
+
+def test_an_ownership_and_a_claim_do_not_touch_each_other() -> None:
+    table = Table()
+    owned = table.claim("reader", 1)
+    noted = table(NoteOwner("g", "one", 0))
+    assert table.ownership.holds("g", owned.claim)
+    table.end(owned, End.CLOSED)
+    assert table.row.owner_revision == noted.revision, "a reader that closes forgets no ownership"
+
+
+def test_a_checkpoint_needs_no_claim_and_may_go_back() -> None:
+    table = Table()
+    owned = table.claim("reader", 1)
+    assert table(NoteCheckpoint("g", 50)) == Done(50)
+    assert table(NoteCheckpoint("g", 20)) == Done(20)
+    assert table.ownership.holds("g", owned.claim), "the reader goes on"
+    assert table(NoteCheckpoint("g", 101)).code == "out-of-range"
+    assert table(NoteCheckpoint("g", -2)).code == "out-of-range"
+    assert table(NoteCheckpoint("g", NOTHING)) == Done(NOTHING)
+
+
+def test_an_ownership_without_a_checkpoint_is_forgotten_in_time() -> None:
+    table = Table()
+    table(NoteOwner("g", "one", 0))
+    table.now_ms += FORGET_MS - 1
+    table(NoteOwner("other", "one", 0))
+    assert table.row is not None
+    table.now_ms += 1
+    table(NoteCheckpoint("other", 5))
+    assert table.row is None
+    table.now_ms += FORGET_MS
+    table(NoteOwner("x", "one", 0))
+    assert table.ownership.get("other") is not None, "a position stays"
+
+
+def test_groups_of_processors_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("node.partition.consumer_groups.group_state.MAX_GROUPS", 1)
+    table = Table()
+    table(NoteOwner("g", "one", 0))
+    assert table(NoteOwner("h", "one", 0)).code == "too-many"
+    assert table(NoteCheckpoint("h", 1)).code == "too-many"
+    assert table(NoteOwner("g", "x" * 513, NOTHING)).code == "invalid"
+
+
+@pytest.mark.parametrize("command", [NoteOwner("g", "one", 7, True, 9), NoteCheckpoint("g", 7, 9)])
+def test_commands_of_processors_survive_their_bytes(command: GroupCommand) -> None:
+    assert decode(encode_group_command(command)) == command
