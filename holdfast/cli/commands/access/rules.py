@@ -80,11 +80,22 @@ def list_rules(frame: CommandFrame) -> None:
     help="Let clients connect to this name (default: the server that was asked).",
 )
 @click.option("--secondary", is_flag=True, help="Take the secondary key.")
+@click.option(
+    "--checkpoints",
+    metavar="HOST:PORT",
+    default="",
+    help="Print the string of the checkpoint store there instead, for a processor's Blob container.",
+)
 @command_frame()
-def connection_string(frame: CommandFrame, name: str, hub: str, endpoint: str, secondary: bool) -> None:
+def connection_string(
+    frame: CommandFrame, name: str, hub: str, endpoint: str, secondary: bool, checkpoints: str
+) -> None:
     """Print the connection string of RULE, for an SDK of Event Hubs. It holds the rule's key."""
     told = with_admin(frame, lambda admin: admin.rule_keys(name))
-    text = _connection_string(frame, told, hub or told["scope"], endpoint, secondary)
+    if checkpoints:
+        text = _store_string(told, checkpoints, secondary)
+    else:
+        text = _connection_string(frame, told, hub or told["scope"], endpoint, secondary)
     frame.output.result({"connection_string": text})
     if not frame.output.as_json:
         click.echo(text)
@@ -108,4 +119,15 @@ def _connection_string(frame: CommandFrame, told: dict[str, Any], hub: str, endp
         parts.append("UseDevelopmentEmulator=true")  # every SDK's word for a connection without TLS
     if hub:
         parts.append(f"EntityPath={hub}")
+    return ";".join(parts)
+
+
+def _store_string(told: dict[str, Any], checkpoints: str, secondary: bool) -> str:
+    """The string of a storage account; its name is that of the rule."""
+    parts = [
+        "DefaultEndpointsProtocol=http",
+        f"AccountName={told['name']}",
+        f"AccountKey={told['secondary' if secondary else 'primary']}",
+        f"BlobEndpoint=http://{checkpoints}/{told['name']}",
+    ]
     return ";".join(parts)

@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from holdfast.cli.app import main
 from holdfast.client.transport.security.credentials import Security
 from tests.integration.clients.event_hubs import sdk
 from tests.integration.clients.event_hubs.sdk import Reading, connection_string, consumer, send
@@ -37,6 +39,8 @@ class Stored:
     def __init__(self, directory: Path, *, nodes: int = 1, closed: bool = False) -> None:
         ports = free_ports(nodes)
         self.doors = [f"127.0.0.1:{port}" for port in ports]
+        self.password = directory / "password"
+        self.password.write_text(ROOT)
         secrets = directory / "secrets.key"
         secrets.write_text(base64.b64encode(os.urandom(32)).decode())
         self.cluster = Cluster(directory / "cluster", ClusterSettings(nodes=nodes))
@@ -258,6 +262,9 @@ def test_only_a_rule_that_may_listen_opens_the_store(tmp_path: Path) -> None:
         assert list(closed.store().list_ownership("any", HUB, "g")) == []
         (mine,) = closed.store().claim_ownership([_wish("g", "one")])
         assert mine["owner_id"] == "one"
+        login = ["--server", closed.cluster.address(1), "--user", "root", "--password-file", str(closed.password)]
+        said = CliRunner().invoke(main, ["connection-string", "reader", "--checkpoints", closed.doors[0], *login])
+        assert said.output.strip() == closed.store_text()
         wrong_key = base64.b64encode(os.urandom(32)).decode()
         refused = [
             ({"key": wrong_key}, "AuthenticationFailed"),
