@@ -164,8 +164,8 @@ class ListenerSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     group_hold_s: Annotated[float, msgspec.Meta(ge=0.0)] = 30.0  # so long it waits
     # addresses of nodes, by id, for clients of this listener, in place of the advertised ones
     address_map: dict[str, str] = {}
-    # `on`: from the first byte; `start`: plain until a client asks for TLS in AMQP's words
-    tls: Literal["off", "on", "start"] = "off"
+    # `on`: from the first byte; `start`: plain until a client asks for TLS in AMQP's words; `any`: both
+    tls: Literal["off", "on", "start", "any"] = "off"
     cert_file: str = ""  # certificate with its chain, PEM
     key_file: str = ""  # its key, PEM, not encrypted
     client_ca_file: str = ""  # authorities whose certificates clients may show, PEM
@@ -415,7 +415,7 @@ def _check_tls(listener: ListenerSection) -> None:
     if listener.tls == "off":
         given = [key for key in ("cert_file", "key_file", "client_ca_file", "server_names") if getattr(listener, key)]
         if given:
-            raise ConfigError(f'{where}.{given[0]}: is for TLS, which is off; write tls = "on" or "start"')
+            raise ConfigError(f'{where}.{given[0]}: is for TLS, which is off; write tls = "on", "start" or "any"')
         return
     if not listener.cert_file or not listener.key_file:
         raise ConfigError(f"{where}.tls: needs cert_file and key_file")

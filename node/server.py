@@ -417,7 +417,7 @@ class Node:
                 group_full=section.group_full,
                 group_hold_s=section.group_hold_s,
                 tls=tls,
-                tls_mode="start" if section.tls == "start" else "on",
+                tls_mode="on" if section.tls == "off" else section.tls,
             ),
             self._gates.gate(section, tls),
             self._accounts,

@@ -20,7 +20,7 @@ class ListenerConfig:
     bind_port: int = 5672  # 0: the system chooses (tests)
     redirect: RedirectPolicy = "auto"
     tls: ServerTls | None = None  # None: plain connections only
-    tls_mode: Literal["on", "start"] = "on"  # from the first byte; or plain, until a client asks for it
+    tls_mode: Literal["on", "start", "any"] = "on"  # from the first byte; plain, until a client asks for it; or both
 
     # A message is at most one Raft entry, which crosses to the other nodes in one piece.
     max_message_size: int = 4 * 1024 * 1024

@@ -47,6 +47,8 @@ from node.listener.config import ListenerConfig
 from node.listener.connections.event_queue import DROPPED_A_TURN, EventQueue
 from node.listener.connections.socket_input import ConnectionInput
 from node.listener.connections.socket_output import ConnectionOutput
+from node.listener.connections.websocket import BEGIN as WEBSOCKET
+from node.listener.connections.websocket import WebSocketPeer, websocket_below
 from node.listener.counters import Counters
 from node.listener.endpoint import Endpoint
 from node.listener.limits.fair_scheduling import Turns
@@ -153,8 +155,18 @@ class Connection(asyncio.Protocol):
         self._end_timer = self._loop.call_at(deadline_s, self.cut, "no AMQP open in time")
 
     def data_received(self, data: bytes) -> None:
+        if not self.heard_bytes and data.startswith(WEBSOCKET) and not isinstance(self._transport, WebSocketPeer):
+            self._begin_websocket(data)
+            return
         self.heard_bytes += len(data)
         self.intake.take(data)
+
+    def _begin_websocket(self, data: bytes) -> None:
+        if self._transport is not None:
+            self._transport = peer = websocket_below(self, self._transport, self.note)
+            self.intake.open(peer)
+            self.outlet.open(peer)
+            peer.data_received(data)
 
     def eof_received(self) -> bool:
         self.engine.receive_eof()

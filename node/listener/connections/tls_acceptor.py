@@ -33,7 +33,7 @@ NO_DESCRIPTORS_PAUSE_S = 1.0
 
 OTHERS_CAME = "others came while it had not opened; connect again"
 
-Mode = Literal["on", "start"]
+Mode = Literal["on", "start", "any"]
 
 
 class TlsAcceptor:
@@ -143,9 +143,9 @@ class TlsAcceptor:
         head = await self._peek(arrived)
         if len(head) < HEAD_BYTES:
             return None
+        if self._mode != "start" and TLS_HELLO.startswith(head[:2]):
+            return self._tls.context()
         if self._mode == "on":
-            if TLS_HELLO.startswith(head[:2]):
-                return self._tls.context()
             self._notes.write("%s came to a port for TLS without TLS: %s", peer, self._without_tls(head))
             with contextlib.suppress(OSError):
                 arrived.recv(UNREAD_BYTES)  # else closing would reset the connection, and lose the answer

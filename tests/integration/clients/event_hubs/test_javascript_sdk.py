@@ -35,11 +35,11 @@ def home() -> Path:
 class Program:
     """One that runs until `finish`; `said` is what it wrote so far."""
 
-    def __init__(self, home: Path, *words: str) -> None:
+    def __init__(self, home: Path, *words: str, **environment: str) -> None:
         self.said: list[dict[str, Any]] = []
         self._process = subprocess.Popen(
             ["node", str(HERE / "client.js"), *words],
-            env={**os.environ, "SDK_HOME": str(home)},
+            env={**os.environ, "SDK_HOME": str(home), **environment},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

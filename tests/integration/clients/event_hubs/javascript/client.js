@@ -1,4 +1,4 @@
-// The JavaScript SDK of Event Hubs, as a program of one of three kinds: tour, send, read. What it learns it writes as
+// The JavaScript SDK of Event Hubs, as a program of one of four kinds: tour, send, read, websocket. What it learns it writes as
 // JSON, one object a line; `send` and `read` go on until their standard input ends.
 'use strict';
 
@@ -78,4 +78,25 @@ async function send() {
     await producer.close();
 }
 
-({ tour, send, read })[kind]().then(() => process.exit(0), (error) => { say({ failed: failure(error) }); process.exit(1); });
+// Sends to a partition that is empty, and reads it, by WebSocket.
+async function websocket() {
+    const options = { webSocketOptions: { webSocket: require(path.join(process.env.SDK_HOME, 'node_modules', 'ws')) } };
+    const producer = new EventHubProducerClient(text, options);
+    await producer.sendBatch([{ body: 'by wss' }, { body: 'too' }], { partitionId: partition });
+    await producer.close();
+    const consumer = new EventHubConsumerClient('$Default', text, options);
+    const bodies = [];
+    await new Promise((resolve, reject) => {
+        consumer.subscribe(partition, {
+            processEvents: async (events) => {
+                bodies.push(...events.map((event) => event.body));
+                if (bodies.length >= 2) resolve();
+            },
+            processError: async (error) => reject(error),
+        }, { startPosition: earliestEventPosition, maxWaitTimeInSeconds: 1 });
+    });
+    await consumer.close();
+    say({ read: bodies });
+}
+
+({ tour, send, read, websocket })[kind]().then(() => process.exit(0), (error) => { say({ failed: failure(error) }); process.exit(1); });
