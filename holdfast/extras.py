@@ -27,6 +27,7 @@ EXTRAS: Final = {
         "node.program",
         "holdfast-node",
         (
+            "aiohttp",
             "cryptography",
             "google.protobuf",
             "grpc",
@@ -35,6 +36,7 @@ EXTRAS: Final = {
             "prometheus_client",
             "pysyncobj",
             "rocksdict",
+            "websockets",
         ),
     ),
     "zookeeper": OptionalPart("to reach ZooKeeper", "pip install 'holdfast[zookeeper]'", "", "", ("kazoo",)),
