@@ -10,6 +10,7 @@ from holdfast.cli.commands.bench import bench
 from holdfast.cli.commands.cluster import cluster
 from holdfast.cli.commands.consume import consume
 from holdfast.cli.commands.demo import demo
+from holdfast.cli.commands.emulator import emulator
 from holdfast.cli.commands.group import group
 from holdfast.cli.commands.log import log
 from holdfast.cli.commands.node import node
@@ -43,8 +44,8 @@ def main() -> None:
 
 
 COMMANDS = (
-    bench, chaos, cluster, connection_string, consume, demo, grant, group, log, node, pipeline, produce, producer, rule,
-    txn, user, whoami,
+    bench, chaos, cluster, connection_string, consume, demo, emulator, grant, group, log, node, pipeline, produce,
+    producer, rule, txn, user, whoami,
 )  # fmt: skip
 
 for command in COMMANDS:

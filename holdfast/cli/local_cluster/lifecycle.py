@@ -35,6 +35,7 @@ def create(
     *,
     tls: bool = False,
     monitoring: bool = False,
+    checkpoint_port: int = 0,
     usual_ports: bool = True,
     tied: bool = False,
 ) -> LocalCluster:
@@ -42,6 +43,7 @@ def create(
 
     Args:
         amqp_port, rpc_port: ports of node 1; None or 0: chosen, the usual ones first if `usual_ports` is true.
+        checkpoint_port: port of node 1 for checkpoints of Event Hubs' processors; 0: none has one.
         tied: nodes end with this process, however it ends (Linux).
     """
     amqp = ports.consecutive(amqp_port or 0, nodes, ports.USUAL_AMQP_PORT if usual_ports else None, "AMQP")
@@ -49,12 +51,19 @@ def create(
     if set(amqp) & set(rpc):
         raise CliError("the AMQP and RPC ports overlap", advice="leave a gap of at least --nodes between them")
     http = ports.consecutive(0, nodes, ports.USUAL_MONITORING_PORT, "monitoring") if monitoring else []
+    doors = ports.consecutive(checkpoint_port, nodes, None, "checkpoint") if checkpoint_port else []
     plan = ClusterPlan(
         name=name,
         durability=durability,
         nodes=[
-            NodePlan(id=number, amqp=f"127.0.0.1:{a}", rpc=f"127.0.0.1:{r}", monitoring=f"127.0.0.1:{h}" if h else "")
-            for number, (a, r, h) in enumerate(zip_longest(amqp, rpc, http), start=1)
+            NodePlan(
+                id=number,
+                amqp=f"127.0.0.1:{a}",
+                rpc=f"127.0.0.1:{r}",
+                monitoring=f"127.0.0.1:{h}" if h else "",
+                checkpoints=f"127.0.0.1:{c}" if c else "",
+            )
+            for number, (a, r, h, c) in enumerate(zip_longest(amqp, rpc, http, doors), start=1)
         ],
         tls=tls,
     )

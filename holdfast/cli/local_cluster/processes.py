@@ -61,6 +61,7 @@ class NodePlan(msgspec.Struct, frozen=True):
     amqp: str
     rpc: str
     monitoring: str = ""  # where its metrics and its health are; empty: nowhere
+    checkpoints: str = ""  # where processors of Event Hubs keep theirs; empty: nowhere
 
 
 class ClusterPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -168,10 +169,10 @@ class LocalCluster:
         return (directory / CLUSTER_FILE).is_file()
 
     @classmethod
-    def load(cls, directory: Path) -> LocalCluster:
+    def load(cls, directory: Path, *, tied: bool = False) -> LocalCluster:
         path = directory / CLUSTER_FILE
         try:
-            return cls(directory, msgspec.json.decode(path.read_bytes(), type=ClusterPlan))
+            return cls(directory, msgspec.json.decode(path.read_bytes(), type=ClusterPlan), tied=tied)
         except FileNotFoundError:
             raise CliError(
                 f"{directory} holds no cluster (there is no {path.name})",
@@ -215,6 +216,7 @@ class LocalCluster:
             "key_file": home / "node.key",
         }
         tls = "".join(f"{key} = {json.dumps(str(path))}\n" for key, path in files.items()) if self.plan.tls else ""
+        more = {"monitoring": node.monitoring, "checkpoints": node.checkpoints}
         return (
             f"# Written by `holdfast cluster up`.\n\n"
             f"[node]\nid = {node.id}\ndata_dir = {data}\n\n"
@@ -223,7 +225,7 @@ class LocalCluster:
             f'[storage]\ndurability = "{self.plan.durability}"\n\n'
             f"[security]\nsecrets_file = {json.dumps(str(self._secrets_file))}\n\n"
             f'[log]\nlevel = "info"\n'
-        ) + (f'\n[monitoring]\nbind = "{node.monitoring}"\n' if node.monitoring else "")
+        ) + "".join(f'\n[{name}]\nbind = "{bind}"\n' for name, bind in more.items() if bind)
 
     @property
     def _secrets_file(self) -> Path:

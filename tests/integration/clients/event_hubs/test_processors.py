@@ -19,7 +19,8 @@ from click.testing import CliRunner
 from holdfast.cli.app import main
 from holdfast.client.transport.security.credentials import Security
 from tests.integration.clients.event_hubs import sdk
-from tests.integration.clients.event_hubs.sdk import Reading, connection_string, consumer, send
+from tests.integration.clients.event_hubs.connection_strings import connection_string
+from tests.integration.clients.event_hubs.sdk import Reading, consumer, send
 from tests.integration.clusters.cluster import Cluster, ClusterSettings, wait_until
 from tests.ports import free_ports
 

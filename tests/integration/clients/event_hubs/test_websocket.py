@@ -15,7 +15,8 @@ from holdfast.amqp.framing.handshake import AMQP_HEADER
 from holdfast.client.transport.security.credentials import Security
 from tests.authority import Authority
 from tests.integration.clients.event_hubs import sdk
-from tests.integration.clients.event_hubs.sdk import connection_string, consumer, producer, read, send
+from tests.integration.clients.event_hubs.connection_strings import connection_string
+from tests.integration.clients.event_hubs.sdk import consumer, producer, read, send
 from tests.integration.clients.event_hubs.test_javascript_sdk import HERE, Program
 from tests.integration.clients.npm import NEEDS_NODE, installed
 from tests.integration.clusters.cluster import Cluster, ClusterSettings, wait_until
