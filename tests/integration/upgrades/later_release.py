@@ -29,8 +29,8 @@ CHANGES: dict[str, list[Change]] = {
     # The metadata: a command, and a field of the checkpoint.
     "proto/cluster/metadata/metadata.proto": [
         ("message ReadmitNode {", "message PutNote {\n  string text = 1;\n}\n\nmessage ReadmitNode {"),
-        ("activate_version = 11;\n", "activate_version = 11;\n    PutNote put_note = 12;\n"),
-        ("uint32 active_version = 11; // 0", "repeated string notes = 12;\n  uint32 active_version = 11; // 0"),
+        ("activate_version = 11;\n", "activate_version = 11;\n    PutNote put_note = 1000;\n"),
+        ("uint32 active_version = 11; // 0", "repeated string notes = 1000;\n  uint32 active_version = 11; // 0"),
     ],
     "cluster/metadata/state.py": [
         ("    cluster_id: int = 0\n", "    notes: list[str] = field(default_factory=list)\n    cluster_id: int = 0\n"),
