@@ -30,9 +30,6 @@ from cluster.versions import UNSET, Layouts, VersionRange
 
 CHECKPOINT_VERSION = 6
 CHECKPOINTS = Layouts({14: CHECKPOINT_VERSION})
-READABLE = (3, 4, 5, *CHECKPOINTS.numbers)
-"""3 knew neither users nor grants, 4 no identity of the cluster, 5 no versions of nodes. A
-program must not read what it would forget."""
 
 
 class CheckpointUnreadable(ValueError):
@@ -128,7 +125,7 @@ def encode_checkpoint(state: MetadataState, version: int = UNSET) -> bytes:
 
 def decode_checkpoint(data: bytes) -> MetadataState:
     checkpoint = pb.Checkpoint.FromString(data)
-    if checkpoint.version not in READABLE:
+    if checkpoint.version not in CHECKPOINTS:
         raise CheckpointUnreadable(
             f"metadata checkpoint of version {checkpoint.version}; this program reads {CHECKPOINTS}: "
             "start the version that wrote it"

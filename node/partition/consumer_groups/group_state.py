@@ -105,7 +105,7 @@ class Delete(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
     timestamp_ms: int = 0
 
 
-class NoteOwner(msgspec.Struct, frozen=True, array_like=True, tag=5):
+class NoteOwner(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=5):
     """Note the processor of Event Hubs that owns the partition, as its checkpoint store does. This decides among
     processors alone: readers are decided by claims. `expected`: the revision that the processor has read; 0: there must
     be none; NOTHING: any or none. `removed`: forget the ownership."""
@@ -117,7 +117,7 @@ class NoteOwner(msgspec.Struct, frozen=True, array_like=True, tag=5):
     timestamp_ms: int = 0
 
 
-class NoteCheckpoint(msgspec.Struct, frozen=True, array_like=True, tag=6):
+class NoteCheckpoint(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=6):
     """Set the position to what a processor of Event Hubs has noted. It needs no claim, whoever is active, and may go
     back; NOTHING: the group has no position any more."""
 
