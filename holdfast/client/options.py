@@ -28,7 +28,7 @@ CommitAnswer = Literal["visible", "decided"]
 the decision; then readers see it a moment later."""
 
 AfterFailure = Literal["raise", "continue"]
-"""Behaviour of `send` once an event failed, and the program has not heard of it: raise that failure until `flush` has,
+"""Behaviour of `send` once an event failed, and the program has not seen that: raise that failure until `flush` has,
 or take more events, which are stored after the missing one; then only `flush` and `close` tell of it."""
 
 Compression = Literal["none", "gzip", "zstd"]
@@ -129,7 +129,7 @@ class ProducerOptions:
     max_batch_bytes: int = MAX_BATCH_BYTES  # of `create_batch`, unless it is told otherwise
     compression: Compression = "none"  # of events on their way to a node, those together that go out together
     delivery_timeout_s: float = 30.0  # without any confirmation for so long, events are given up
-    after_failure: AfterFailure = "raise"  # what `send` does when nobody has heard of a failure
+    after_failure: AfterFailure = "raise"  # what `send` does while the program has not seen a failure
     idempotent: bool = True  # events are numbered, so that none is stored twice
     # With any of them, the producer is one that the program names, by the rules of Event Hubs: each call names its
     # partition, an event is published once, and the producer never goes on as another one.

@@ -152,9 +152,9 @@ class ProducerClient(Sending):
             raise ClosedError("the producer was closed")
 
     def _check_takes(self) -> None:
-        """Raise if no event is taken in: it is closed, nobody has heard of a failure, or a transaction is open. Whoever
-        sends within a transaction means to send under it: an event that counts at once, whatever becomes of the
-        transaction, would be a duplicate after the next try."""
+        """Raise if no event is taken in: it is closed, the program has not seen a failure, or a transaction is open.
+        Whoever sends within a transaction means to send under it: an event that counts at once, whatever becomes of
+        the transaction, would be a duplicate after the next try."""
         self._check_open()
         self._accumulator.failures.check()
         if self._transaction is not None:
@@ -199,8 +199,8 @@ class ProducerClient(Sending):
     # ---------------------------------------------------------------- sending
 
     async def flush(self) -> None:
-        """Return when nothing is outstanding. Raises the first failure that nobody has heard of; afterwards events are
-        taken in again, and it is for the program to say whether they may stand behind the one that failed.
+        """Return when nothing is outstanding. Raises the first failure that the program has not seen; afterwards events
+        are taken in again, and it is for the program to say whether they may stand behind the one that failed.
 
         Bounded: each event is confirmed, refused, or given up after the delivery timeout without any progress.
         """
