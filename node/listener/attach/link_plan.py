@@ -21,6 +21,7 @@ from holdfast.amqp.errors import INVALID_FIELD, NOT_ALLOWED, NOT_IMPLEMENTED, Er
 from holdfast.records.record_batch import agreed_version
 from node.listener import errors
 from node.listener.amqp_transactions.coordinator_attach import CoordinatorTerms, coordinator_terms_of
+from node.listener.attach.address_form import OF_SOURCE, OF_TARGET, AddressForm, read_form
 from node.listener.broker_interface import Broker
 from node.listener.errors import Refused
 from node.listener.event_hubs import hub_plan
@@ -126,7 +127,8 @@ def _plan_incoming(link: ReceiverLink, broker: Broker) -> LinkPlan:
         return LinkPlan(Kind.TOKENS, address, broker)
     if address.endswith(protocol.INFO_SUFFIX):
         raise _not_allowed(f"{address} can only be received from")
-    one, partition = _log_and_partition(link, address, broker)
+    form = read_form(address, OF_TARGET)
+    one, partition = _log_and_partition(link, form, broker)
     wish = producer_attach.producer_request_of(link)
     if wish is not None and partition is None:
         raise Refused(errors.producer_needs_partition(one.name))
@@ -145,9 +147,10 @@ def _plan_outgoing(link: SenderLink, broker: Broker) -> LinkPlan:
     if address.endswith(protocol.INFO_SUFFIX):
         named = _log(link, address[: -len(protocol.INFO_SUFFIX)], broker)
         return LinkPlan(Kind.INFO, address, named, named.name)
-    one, partition = _log_and_partition(link, address, broker)
-    selection = select(source.filter)
-    wish = group_attach.group_terms_of(link, source, selection)
+    form = read_form(address, OF_SOURCE)
+    one, partition = _log_and_partition(link, form, broker)
+    selection = select(source.filter, form.offset, form.time_ms)
+    wish = group_attach.group_terms_of(link, source, selection, form.properties.get(protocol.LINK_CONSUMER_GROUP))
     if wish is not None and wish.epoch is not None and partition is None:
         raise _invalid(f"{protocol.LINK_EPOCH} is a claim on one partition: name it ({protocol.LINK_PARTITION})")
     until = read_until(link.remote_properties.get(protocol.LINK_UNTIL))
@@ -199,12 +202,16 @@ def _meant(link: Link, name: str) -> str | None:
     return meant
 
 
-def _log_and_partition(link: Link, address: str, broker: Broker) -> tuple[OneLog, str | None]:
+def _log_and_partition(link: Link, form: AddressForm, broker: Broker) -> tuple[OneLog, str | None]:
+    address = form.log
     one = _log(link, address, broker)
     view = broker.describe(address)
     if view is None:
         raise Refused(errors.unknown_log(address))
-    partition = link.remote_properties.get(protocol.LINK_PARTITION)
+    named = form.properties.get(protocol.LINK_PARTITION)
+    partition = link.remote_properties.get(protocol.LINK_PARTITION, named)
+    if named is not None and partition != named:
+        raise _invalid(f"the address names partition {named!r}, and {protocol.LINK_PARTITION} another: {partition!r}")
     if partition is None:
         return one, None
     if not isinstance(partition, str):

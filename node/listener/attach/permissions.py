@@ -15,6 +15,7 @@ from typing import Any
 
 from holdfast import protocol
 from holdfast.amqp import Link, ReceiverLink, SenderLink, Source, Target
+from node.listener.attach.address_form import log_of
 from node.listener.attach.link_plan import Kind, LinkPlan
 from node.listener.event_hubs.addresses import HubAddress
 from node.partition.idempotence.producer_state import was_given_out
@@ -32,7 +33,7 @@ def first_need(link: Link, hub: HubAddress | None = None) -> Need | None:
         target = link.remote_target
         if link.wants_coordinator or not isinstance(target, Target) or not target.address:
             return None
-        return None if target.address in _SERVICES else Need("publish", "log", target.address)
+        return None if target.address in _SERVICES else Need("publish", "log", log_of(target.address))
     assert isinstance(link, SenderLink)
     source = link.remote_source
     if not isinstance(source, Source) or source.dynamic or not source.address:
@@ -41,7 +42,7 @@ def first_need(link: Link, hub: HubAddress | None = None) -> Need | None:
         return None
     if source.address.endswith(protocol.INFO_SUFFIX):
         return Need("describe", "log", source.address.removesuffix(protocol.INFO_SUFFIX))
-    return Need("consume", "log", source.address)
+    return Need("consume", "log", log_of(source.address))
 
 
 def needs(plan: LinkPlan) -> Iterator[Need]:

@@ -6,6 +6,9 @@ exactly or the attach is refused; a filter unknown here is left out of the answe
 is not in force (core 3.5.3). A filter in force selects from everything retained, from the earliest to the latest
 (ES-52); without any, only what comes after the attach is delivered (ES-8).
 
+A JMS selector is SQL over application properties, too. It says nothing of where to begin: a consumer with one hears of
+what comes, as one without does.
+
 The isolation filter says which events of transactions are delivered, and nothing of where to begin: alone, it leaves a
 receiver at the latest event.
 
@@ -29,6 +32,8 @@ from node.partition.api import After, AfterTime, Earliest, Latest, Start
 
 _OFFSET = re.compile(f"[0-9a-f]{{{protocol.OFFSET_DIGITS}}}")
 _TIMESTAMP_LIMIT_MS = 1 << 62
+_TEXTS = re.compile(r"'[^']*'|\"[^\"]*\"")
+_JMS_HEADER = re.compile(r"\bJMS\w+")
 
 _SHOWN_CHARACTERS = 24
 """Characters shown of the place where a SQL filter went wrong: enough to find it."""
@@ -82,13 +87,16 @@ class Selection:
         )
 
 
-def select(filters: Mapping[str, Any] | None) -> Selection:
-    """Read the selection that a source's filter map asks for. Raises Refused."""
-    offsets: list[str] = []
-    times_ms: list[int] = []
+def select(
+    filters: Mapping[str, Any] | None, start_offset: str | None = None, start_ms: int | None = None
+) -> Selection:
+    """Read the selection that a source's filter map asks for. `start_offset`, `start_ms`: where its address lets it
+    begin. Raises Refused."""
+    offsets = [] if start_offset is None else [_offset("of the address", start_offset)]
+    times_ms = [] if start_ms is None else [start_ms]
     predicate: Predicate | None = None
     in_force: dict[str, Any] = {}
-    isolation: dict[str, Any] = {}
+    elsewhere: dict[str, Any] = {}  # in force, and silent about where to begin
     uncommitted = False
     for name, described in (filters or {}).items():
         if described is None:  # legal, and means no filter
@@ -96,21 +104,24 @@ def select(filters: Mapping[str, Any] | None) -> Selection:
         key = _descriptor(str(name), described)
         if key == protocol.ISOLATION_FILTER:
             uncommitted = _read_isolation(str(name), described.value)
-            isolation[name] = described
+            elsewhere[name] = described
             continue
         if key in protocol.DELIVERY_ANNOTATIONS_FILTER:
             _read_annotations(str(name), described.value, offsets, times_ms)
         elif key in protocol.SQL_FILTERS or key == protocol.EVENT_FILTER:
             fields = key == protocol.EVENT_FILTER
             predicate = _read_sql(str(name), described.value, predicate, event_fields=fields)
-        elif key in protocol.SELECTOR_FILTERS or key in protocol.FILTER_EXPRESSIONS:
+        elif key in protocol.SELECTOR_FILTERS:
+            predicate = _read_selector(str(name), described.value, predicate)
+            elsewhere[name] = described
+            continue
+        elif key in protocol.FILTER_EXPRESSIONS:
             raise _not_implemented(str(name), key)
         else:
             continue
         in_force[name] = described
-    return replace(
-        _combine(offsets, times_ms, predicate, in_force), in_force={**in_force, **isolation}, uncommitted=uncommitted
-    )
+    selection = _combine(offsets, times_ms, predicate, begins=bool(in_force or offsets or times_ms))
+    return replace(selection, in_force={**in_force, **elsewhere}, uncommitted=uncommitted)
 
 
 def read_until(value: Any) -> int | None:
@@ -183,16 +194,22 @@ def _read_sql(name: str, value: Any, before: Predicate | None, *, event_fields: 
         raise _invalid(f"filter {name!r}, character {error.at + 1}{near}: {error.message}") from None
 
 
-def _combine(
-    offsets: list[str], times_ms: list[int], predicate: Predicate | None, in_force: Mapping[str, Any]
-) -> Selection:
+def _read_selector(name: str, value: Any, before: Predicate | None) -> Predicate:
+    """Read a JMS selector: SQL whose names are application properties."""
+    outside = _TEXTS.sub("", value) if isinstance(value, str) else ""
+    if (header := _JMS_HEADER.search(outside)) is not None:
+        raise _invalid(f"filter {name!r}: {header[0][:40]} is no application property; a selector can name only those")
+    return _read_sql(name, value, before, event_fields=False)
+
+
+def _combine(offsets: list[str], times_ms: list[int], predicate: Predicate | None, *, begins: bool) -> Selection:
     """Combine the filters: every one must pass, so the highest of each kind counts. `@` sorts between digits and
-    letters, and is sieved out."""
+    letters, and is sieved out. `begins`: something says where to begin."""
     above_time_ms = max(times_ms, default=-1)
     above_offset = max((int(text, 16) for text in offsets if not text.startswith("@")), default=-1)
-    from_now_on = protocol.OFFSET_LATEST in offsets or not in_force
+    from_now_on = protocol.OFFSET_LATEST in offsets or not begins
     start = Latest() if from_now_on else _start(above_offset, above_time_ms)
-    selection = Selection(start, above_offset, above_time_ms, in_force, predicate=predicate)
+    selection = Selection(start, above_offset, above_time_ms, predicate=predicate)
     return selection if selection.needs_latest else selection.at(0)
 
 

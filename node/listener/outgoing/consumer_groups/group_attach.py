@@ -59,9 +59,12 @@ class GroupTerms:
         return Claim(terminus_key(identity), member, identity, steal=True, expiry_s=self.expiry_s)
 
 
-def group_terms_of(link: SenderLink, source: Source, selection: Selection) -> GroupTerms | None:
-    """Read the terms of an attach. None: it reads for itself, and keeps nothing. Raises Refused."""
-    group, epoch = _group(link), _epoch(link)
+def group_terms_of(
+    link: SenderLink, source: Source, selection: Selection, named: str | None = None
+) -> GroupTerms | None:
+    """Read the terms of an attach. None: it reads for itself, and keeps nothing. `named`: the group that its address
+    names. Raises Refused."""
+    group, epoch = _group(link, named), _epoch(link)
     outlives = source.expiry_policy == "never" or source.timeout_s > 0
     durable = source.durable > 0 and (outlives or group is not None)
     if group is None and epoch is not None:
@@ -79,8 +82,10 @@ def group_terms_of(link: SenderLink, source: Source, selection: Selection) -> Gr
     return GroupTerms(group, epoch, durable, expiry_s, resume, pin)
 
 
-def _group(link: SenderLink) -> str | None:
-    group = link.remote_properties.get(protocol.LINK_CONSUMER_GROUP)
+def _group(link: SenderLink, named: str | None) -> str | None:
+    group = link.remote_properties.get(protocol.LINK_CONSUMER_GROUP, named)
+    if named is not None and group != named:
+        raise _invalid(f"the address names group {named!r}, and {protocol.LINK_CONSUMER_GROUP} another: {group!r}")
     if group is None:
         return None
     if not isinstance(group, str) or not 0 < len(group) < MAX_KEY_CHARACTERS or group.startswith(TERMINUS):

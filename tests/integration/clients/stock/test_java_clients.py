@@ -38,3 +38,12 @@ def test_a_java_client_hears_that_a_message_is_too_large(cluster: Cluster, log_n
         told = {"jms": "JMSException: a message is larger than 4194304 bytes", "protonj2": "ClientRejected"}[program]
         assert told in refused["error"]
     assert [event.body for event in read(cluster.address(2), log_name, 1)] == ["fits"]
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_java_client_reads_history_by_its_address(cluster: Cluster, log_name: str, program: str) -> None:
+    cluster.create(log_name, 2)
+    with JavaClient(program, cluster.address(1), f"{log_name}-client", transacted=False) as client:
+        client.do("send", f"{log_name}?partition=1", "-", *(f"m{number}" for number in range(5)))
+        client.do("subscribe", "all", f"{log_name}?partition=1&start=earliest")
+        assert client.do("receive", "all", 5) == [f"m{number}" for number in range(5)]

@@ -256,7 +256,7 @@ def test_filters_of_other_shapes_are_refused_with_a_reason(cluster: Cluster, log
         "text for a time": (Described(ulong(0x200), {symbol("event-streams-timestamp"): "now"}), "amqp:invalid-field"),
         "not described": ("text", "amqp:invalid-field"),
         "sql": (Described(ulong(0x201), "d.event-streams-offset > 'a'"), "amqp:invalid-field"),
-        "selector": (Described(symbol("apache.org:selector-filter:string"), "a = 1"), "amqp:not-implemented"),
+        "selector": (Described(symbol("apache.org:selector-filter:string"), "JMSType = 'a'"), "amqp:invalid-field"),
     }
     for name, (value, condition) in cases.items():
         with connected(cluster.address(1)) as connection:
@@ -346,3 +346,23 @@ def test_rich_messages_come_back_as_they_were(cluster: Cluster, log_name: str) -
         for name in ("body", "id", "subject", "correlation_id", "content_type", "properties", "durable", "priority"):
             assert getattr(found, name) == getattr(message, name), name
         assert found.annotations == message.annotations
+
+
+def test_an_address_alone_says_partition_start_and_group(cluster: Cluster, log_name: str) -> None:
+    cluster.create(log_name, 2)
+    with connected(cluster.address(1)) as connection:
+        sender = connection.create_sender(f"{log_name}?partition=1")
+        for number in range(4):
+            sender.send(Message(body=number, properties={"even": number % 2 == 0}))
+    assert int(cluster.info(log_name)["1"].details["events"]) == 4
+    for node in cluster.nodes:  # through gateways, too
+        with connected(cluster.address(node)) as connection:
+            receiver = connection.create_receiver(f"{log_name}?partition=1&start=earliest", credit=10)
+            assert [receiver.receive(timeout=30).body for _ in range(4)] == [0, 1, 2, 3]
+            chosen = Filter({symbol("jms"): Described(symbol("apache.org:selector-filter:string"), "even = TRUE")})
+            some = connection.create_receiver(f"{log_name}?start=earliest", credit=10, options=[chosen], name="even")
+            assert [some.receive(timeout=30).body for _ in range(2)] == [0, 2]
+    with connected(cluster.address(1)) as connection:
+        member = connection.create_receiver(f"{log_name}?group=g&start=earliest&partition=1", credit=10)
+        assert member.receive(timeout=30).body == 0
+        assert cluster.call(lambda admin: admin.describe_group(log_name, "g"))["partitions"][1]["active"]

@@ -93,8 +93,6 @@ def test_a_filter_that_is_not_described_is_refused() -> None:
     [
         ulong(0x171),
         symbol("amqp:properties-filter"),
-        symbol("apache.org:selector-filter:string"),
-        ulong(0x0000468C00000004),
     ],
     ids=repr,
 )
@@ -216,3 +214,33 @@ def test_isolation_is_committed_unless_the_receiver_says_otherwise_and_says_noth
 def test_an_isolation_that_is_not_known_is_refused(value: Any) -> None:
     with pytest.raises(Refused, match="isolation is 'committed' or 'uncommitted'"):
         select({"isolation": Described(symbol("holdfast:isolation-filter:string"), value)})
+
+
+SELECTOR = [symbol("apache.org:selector-filter:string"), ulong(0x0000468C00000004), ulong(0x000000137000000A)]
+
+
+@pytest.mark.parametrize("code", SELECTOR, ids=repr)
+def test_a_selector_is_sql_over_application_properties_and_begins_with_what_comes(code: Any) -> None:
+    asked = {"jms": Described(code, "price > 5 AND name = 'JMSType'")}
+    selection = select(asked)
+    assert selection.start == Latest()
+    assert dict(selection.in_force) == asked
+    assert selection.predicate is not None
+    from_start = select(asked, "@earliest")
+    assert (from_start.start, from_start.predicate is not None) == (Earliest(), True)
+
+
+@pytest.mark.parametrize("text", ["JMSPriority > 4", "a = 1 AND JMSXGroupID = 'g'"])
+def test_a_selector_of_jms_headers_is_refused_by_their_name(text: str) -> None:
+    with pytest.raises(Refused, match=r"amqp:invalid-field.*JMS\w+ is no application property"):
+        select({"jms": Described(SELECTOR[0], text)})
+
+
+def test_a_start_of_the_address_is_combined_with_filters() -> None:
+    assert select(None, "@earliest").start == Earliest()
+    assert select(None, "@latest").start == Latest()
+    assert select(None, f"{5:016x}").start == After(5)
+    assert select(None, None, 7).start == AfterTime(7)
+    assert dict(select(None, "@earliest").in_force) == {}
+    with pytest.raises(Refused, match="is no offset of this log"):
+        select(None, "five")
