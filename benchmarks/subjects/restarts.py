@@ -39,7 +39,7 @@ GOAL = 3.0
 
 
 @dataclass
-class Sent:
+class RestartPart:
     """Latencies of the events of one part, in ns, and when each was acknowledged."""
 
     latencies_ns: list[int] = field(default_factory=list)
@@ -52,9 +52,9 @@ class Sent:
         return max((later - sooner for sooner, later in pairs), default=0) / 1e6
 
 
-async def send(producer: ProducerClient, rate: int, over: asyncio.Event) -> Sent:
+async def send(producer: ProducerClient, rate: int, over: asyncio.Event) -> RestartPart:
     """Send at a rate until told to stop, and wait for what is on its way."""
-    sent, began_ns, number = Sent(), time.monotonic_ns(), 0
+    sent, began_ns, number = RestartPart(), time.monotonic_ns(), 0
     while not over.is_set():
         due_ns = began_ns + number * 1_000_000_000 // rate
         if (wait_s := (due_ns - time.monotonic_ns()) / 1e9) > 0:
@@ -74,7 +74,7 @@ async def send(producer: ProducerClient, rate: int, over: asyncio.Event) -> Sent
     return sent
 
 
-async def part(local: LocalCluster, rate: int, seconds: float, every_s: float | None) -> Sent:
+async def part(local: LocalCluster, rate: int, seconds: float, every_s: float | None) -> RestartPart:
     """Measure one part: quiet for so many seconds, or with a restart of each node, `every_s` apart."""
     async with ProducerClient(local.plan.servers, LOG, ProducerOptions(latency_target_s=None)) as producer:
         for partition in range(PARTITIONS):
@@ -100,7 +100,7 @@ def restart(local: LocalCluster, node: int) -> None:
     start(local, Output(as_json=True, progress=False), START_WAIT_S, Security())
 
 
-async def measure(local: LocalCluster, rate: int, every_s: float) -> tuple[Sent, Sent]:
+async def measure(local: LocalCluster, rate: int, every_s: float) -> tuple[RestartPart, RestartPart]:
     async with AdminClient(local.plan.servers) as admin:
         await admin.create_log(LOG, partitions=PARTITIONS, replicas=NODES)
     quiet = await part(local, rate, NODES * every_s, None)
