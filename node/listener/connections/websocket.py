@@ -61,7 +61,9 @@ class WebSocketPeer(asyncio.Transport, asyncio.Protocol):
         self._protocol.send_response(response)
         self._is_open = response.status_code == http.HTTPStatus.SWITCHING_PROTOCOLS
         if not self._is_open:
-            self._note("WebSocket is refused: %s", response.body.decode(errors="replace").strip()[:200])
+            self._note(
+                "HTTP without a WebSocket that is served here: %s", response.body.decode(errors="replace").strip()[:200]
+            )
 
     def _answer(self, request: Request) -> Response:
         path = urlsplit(request.path).path.rstrip("/")

@@ -27,7 +27,7 @@ pytest.importorskip("websocket", reason="websocket-client is not installed, by w
 
 pytestmark = pytest.mark.cluster
 
-HUB, PATH = "orders", "/$servicebus/websocket"
+HUB, OTHER_HUB, PATH = "orders", "others", "/$servicebus/websocket"
 
 
 class Door:
@@ -39,13 +39,17 @@ class Door:
         listener = {"tls": "any", "cert_file": str(files.cert), "key_file": str(files.key)}
         self.cluster = Cluster(directory / "cluster", ClusterSettings(nodes=1, listener=listener))
         self.cluster.start()
-        self.cluster.create(HUB, 2)
-        self.cluster.wait_led(HUB)
+        for hub in (HUB, OTHER_HUB):
+            self.cluster.create(hub, 2)
+            self.cluster.wait_led(hub)
         self.port = self.cluster.address(1).rpartition(":")[2]
 
     @property
     def tls_text(self) -> str:
-        return connection_string(f"localhost:{self.port}", HUB).replace("UseDevelopmentEmulator=true;", "")
+        return self.text_of(HUB)
+
+    def text_of(self, hub: str) -> str:
+        return connection_string(f"localhost:{self.port}", hub).replace("UseDevelopmentEmulator=true;", "")
 
     def url(self, scheme: str = "ws", path: str = PATH) -> str:
         return f"{scheme}://127.0.0.1:{self.port}{path}"
@@ -88,7 +92,7 @@ def test_one_port_takes_plain_amqp_tls_and_websockets(door: Door) -> None:
 @NEEDS_NODE
 def test_the_javascript_sdk_comes_by_websocket(door: Door) -> None:
     home = installed(HERE)
-    program = Program(home, "websocket", door.tls_text, "1", NODE_EXTRA_CA_CERTS=str(door.authority.ca))
+    program = Program(home, "websocket", door.text_of(OTHER_HUB), "0", NODE_EXTRA_CA_CERTS=str(door.authority.ca))
     wait_until(lambda: program.all("read") or program.all("failed"), "the program reads", sdk.WITHIN_S)
     program.finish()
     assert program.all("read") == [["by wss", "too"]]
@@ -142,7 +146,7 @@ async def test_nonsense_ends_that_connection_alone(door: Door, message: str | by
         await peer.send(message)
         async with asyncio.timeout(sdk.WITHIN_S):
             await peer.wait_closed()
-    send(connection_string(f"127.0.0.1:{door.port}", HUB), "1", ["x"])
+    send(connection_string(f"127.0.0.1:{door.port}", OTHER_HUB), "1", ["x"])
 
 
 @pytest.mark.parametrize(
