@@ -77,8 +77,8 @@ def others(cluster: Cluster, log_name: str) -> Iterator[Heartbeat]:
 
 @pytest.mark.parametrize("name", ["random", "zeros", "TLS", "HTTP", "HTTP/2", "AMQP 0-9-1", "AMQP with TLS inside"])
 def test_what_is_not_amqp_gets_our_header_and_the_door(cluster: Cluster, others: Heartbeat, name: str) -> None:
-    """The specification's answer to a header that is not understood: the header that would be. HTTP is understood as far
-    as it asks for a WebSocket."""
+    """The specification's answer to a header that is not understood: the header that would be. HTTP is understood as
+    far as it asks for a WebSocket."""
     noise = seeded()
     said = {
         "random": noise.randbytes(4096),
