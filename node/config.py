@@ -421,3 +421,5 @@ def _check_tls(listener: ListenerSection) -> None:
         raise ConfigError(f"{where}.tls: needs cert_file and key_file")
     if listener.client_certificate == "required" and not listener.client_ca_file:
         raise ConfigError(f"{where}.client_certificate: is checked against client_ca_file; give that as well")
+    if listener.client_certificate == "required" and listener.tls != "on":
+        raise ConfigError(f'{where}.client_certificate: a client without TLS shows none; write tls = "on"')

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal, cast
 
 from node.listener.event_hubs.addresses import group_name
+from node.partition.consumer_groups.group_state import MAX_KEY_CHARACTERS
 
 Kind = Literal["ownership", "checkpoint"]
 KINDS = ("ownership", "checkpoint")
@@ -50,5 +51,7 @@ def read_prefix(text: str) -> Listed | None:
     words = text.rstrip("/").split("/")
     if len(words) < 4 or words[-1].lower() not in KINDS:
         return None
-    kind = cast(Kind, words[-1].lower())
-    return Listed("/".join(words) + "/", "/".join(words[1:-2]), group_name(words[-2]), kind)
+    kind, group = cast(Kind, words[-1].lower()), group_name(words[-2])
+    if not 0 < len(group) < MAX_KEY_CHARACTERS or not group.isprintable():  # such a group can be no other client's
+        return None
+    return Listed("/".join(words) + "/", "/".join(words[1:-2]), group, kind)

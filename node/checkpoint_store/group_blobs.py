@@ -23,6 +23,9 @@ PATIENCE_S = 15.0
 
 ASK_AGAIN_S = 0.1
 
+MAX_ETAG_CHARACTERS = 16
+"""Characters of an ownership's ETag: 0x, and a revision of 56 bits at most."""
+
 OWNER, SEQUENCE, OFFSET = "ownerid", "sequencenumber", "offset"
 """Names of metadata."""
 
@@ -60,12 +63,14 @@ class GroupBlobs:
         self._handle = handle
 
     def log_of(self, hub: str) -> str | None:
-        """The log that a hub's name stands for, in whatever case."""
-        if self._view.log(hub) is not None and not hub.startswith(INTERNAL_PREFIX):
-            return hub
+        """The log that a hub's name stands for, in whatever case. Raises BlobRefused if there are several: SDKs write
+        names of blobs in lower case, and two logs must not share checkpoints."""
         wanted = hub.lower()
-        found = (name for name in self._view.logs if name.lower() == wanted and not name.startswith(INTERNAL_PREFIX))
-        return next(found, None)
+        found = [name for name in self._view.logs if name.lower() == wanted and not name.startswith(INTERNAL_PREFIX)]
+        if len(found) > 1:
+            detail = f"the logs {', '.join(sorted(found))} differ in case only, and so share the names of their blobs"
+            raise BlobRefused(400, "InvalidResourceName", f"{detail}: give them other names to keep checkpoints here")
+        return found[0] if found else None
 
     async def list(self, listed: Listed) -> list[Blob]:
         """List the blobs of a prefix. A hub that is not there has none."""
@@ -109,6 +114,8 @@ class GroupBlobs:
             await self.get(name)
         expected = 0 if condition.absent else NOTHING if condition.etag is None else _revision(condition.etag)
         owner = metadata.get(OWNER, "")
+        if not owner.isascii():
+            raise BlobRefused(400, "InvalidMetadata", f"{OWNER} must be ASCII")
         answer = await self._ask(self._log(name), name.partition, NoteOwner(name.group, owner, expected))
         if isinstance(answer, Denied):
             if condition.etag is not None and await self._find(name) is None:
@@ -222,6 +229,6 @@ def _revision(etag: str) -> int:
     """The revision of an ownership's ETag. One that we did not make is none that a blob has now."""
     text = etag.strip().strip('"')
     try:
-        return int(text, 16) if text.lower().startswith("0x") else 1 << 62
+        return int(text, 16) if text.lower().startswith("0x") and len(text) <= MAX_ETAG_CHARACTERS else 1 << 62
     except ValueError:
         return 1 << 62

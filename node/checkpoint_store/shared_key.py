@@ -71,4 +71,4 @@ def is_signed(key: str, signature: bytes, text: str) -> bool:
         secret = base64.b64decode(key, validate=True)
     except binascii.Error:
         return False
-    return hmac.compare_digest(hmac.digest(secret, text.encode(), hashlib.sha256), signature)
+    return hmac.compare_digest(hmac.digest(secret, text.encode(errors="surrogateescape"), hashlib.sha256), signature)

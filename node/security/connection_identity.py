@@ -96,7 +96,7 @@ class Visitor:
         try:
             right = await self._gate.right_of(kind, audience, token)
         except TokenRefused as problem:
-            self._note("refused", often=True, mechanism=kind[:40], audience=_cut(audience), reason=str(problem))
+            self._note("refused", often=True, mechanism=kind[:40], audience=_cut(audience), reason=_cut(str(problem)))
             return str(problem) if isinstance(problem, SharedAccessRefused) else "the token is not accepted"
         if right is not None:
             self._shown[audience] = right

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import urllib.error
 import urllib.request
@@ -47,8 +48,9 @@ VARIABLES = {
     "HOLDFAST_ANONYMOUS": "always: let everybody do everything, without a password",
 }
 
-OF_CLI = ("HOLDFAST_SERVER", "HOLDFAST_CONFIG")
-"""Variables of the `holdfast` command, which runs in the container, too."""
+OTHERS = re.compile(r"HOLDFAST_(SERVER|CONFIG|SERVICE_.*|PORT|PORT_.*)")
+"""Variables of the `holdfast` command, which runs in the container, too; and those that Kubernetes makes of a service
+with the name `holdfast`."""
 
 
 def main(arguments: list[str]) -> int:
@@ -71,7 +73,11 @@ def configuration(environment: Mapping[str, str]) -> Path:
     Raises:
         ConfigError: a variable is unknown, lacks, or has a value that cannot work.
     """
-    given = {name: value for name, value in environment.items() if name.startswith("HOLDFAST_") and name not in OF_CLI}
+    given = {
+        name: value
+        for name, value in environment.items()
+        if name.startswith("HOLDFAST_") and not OTHERS.fullmatch(name)
+    }
     if unknown := sorted(given.keys() - VARIABLES.keys()):
         known = "".join(f"\n  {name}: {meaning}" for name, meaning in VARIABLES.items())
         raise ConfigError(f"{unknown[0]}: there is no such variable; there are:{known}")
@@ -120,6 +126,8 @@ def _security(given: Mapping[str, str]) -> dict[str, str]:
     if anonymous := given.get("HOLDFAST_ANONYMOUS"):
         if password is not None:
             raise ConfigError("HOLDFAST_ANONYMOUS: there is a password; leave one of the two out")
+        if anonymous != "always":
+            raise ConfigError(f"HOLDFAST_ANONYMOUS: {anonymous!r} is not `always`; leave it out, and give a password")
         return {"anonymous": anonymous}
     if not password:
         raise ConfigError(

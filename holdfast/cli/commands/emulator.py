@@ -98,6 +98,7 @@ def emulator(
                 advice="name another --dir",
                 exit_code=EXIT_USAGE,
             )
+        _refuse_other_ports(local, amqp_port, checkpoint_port)
     else:
         local = create(directory, nodes, amqp_port, 0, "emulator", "fsync", checkpoint_port=checkpoint_port, tied=True)
     served = Served(local, frame.output, hubs, kill_leader_every)
@@ -107,6 +108,20 @@ def emulator(
             run(served.serve(wanted))
         finally:
             local.stop()
+
+
+def _refuse_other_ports(local: LocalCluster, amqp_port: int, checkpoint_port: int) -> None:
+    """Refuse ports that are not those of an earlier start, which the data directory keeps."""
+    first = local.plan.nodes[0]
+    for option, wanted, kept in (
+        ("--amqp-port", amqp_port, first.amqp), ("--checkpoint-port", checkpoint_port, first.checkpoints)
+    ):  # fmt: skip
+        if (port := kept.rpartition(":")[2]) and int(port) != wanted:
+            raise CliError(
+                f"{local.directory} was made with {option} {port}, not {wanted}",
+                advice=f"write {option} {port}, or name another --dir",
+                exit_code=EXIT_USAGE,
+            )
 
 
 class Served:
@@ -160,11 +175,14 @@ class Served:
         while True:
             await asyncio.sleep(every_s)
             node = await self._busiest(admin)
-            self._output.say(f"node {node} is killed")
-            await asyncio.to_thread(self._local.kill, node)
-            await asyncio.sleep(every_s / 2)
-            self._output.say(f"node {node} is started again")
-            await asyncio.to_thread(start, self._local, self._output, START_WAIT_S, Security())
+            try:
+                self._output.say(f"node {node} is killed")
+                await asyncio.to_thread(self._local.kill, node)
+                await asyncio.sleep(every_s / 2)
+                self._output.say(f"node {node} is started again")
+                await asyncio.to_thread(start, self._local, self._output, START_WAIT_S, Security())
+            except (CliError, HoldfastError) as error:
+                self._output.note(f"node {node} does not come back: {error}")
 
     async def _busiest(self, admin: AdminClient) -> int:
         """The node that leads most partitions, but for the first one: an SDK knows that one's address, and no other."""

@@ -163,7 +163,7 @@ class Connection(asyncio.Protocol):
 
     def _begin_websocket(self, data: bytes) -> None:
         if self._transport is not None:
-            self._transport = peer = websocket_below(self, self._transport, self.note)
+            self._transport = peer = websocket_below(self, self._transport, self.listener.turns, self.note)
             self.intake.open(peer)
             self.outlet.open(peer)
             peer.data_received(data)
@@ -250,7 +250,8 @@ class Connection(asyncio.Protocol):
         self.handle_events()
 
     def _opened(self) -> None:
-        self.listener.opened(self)
+        if isinstance(self._transport, WebSocketPeer):
+            self._transport.opened()
         if self._end_timer is not None:
             self._end_timer.cancel()
             self._end_timer = None
@@ -259,6 +260,8 @@ class Connection(asyncio.Protocol):
             self.close(Error(RESOURCE_LIMIT_EXCEEDED, f"this listener serves {limit} connections: try another node"))
             return
         left_s = self.visitor.known(self.engine.identity, self.container)
+        if not self.visitor.must_show_token:  # until then it is a stranger
+            self.listener.opened(self)
         who = self.visitor.principal
         self.intake.budget.belongs_to(who.name, is_many=who.is_anonymous)
         if left_s is not None:
@@ -427,6 +430,7 @@ class Connection(asyncio.Protocol):
         who = self.visitor.principal
         why = await self.visitor.put_token(kind, audience, token)
         if why is None:
+            self.listener.opened(self)
             if self._expiry_timer is not None and who.is_anonymous:
                 self._expiry_timer.cancel()
             self._await_token_end()

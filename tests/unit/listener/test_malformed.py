@@ -114,7 +114,8 @@ RECEIVERS: dict[str, tuple[Any, Any, str]] = {
     "SQL, cut off": (filtered(symbol("amqp:sql-filter"), "a ="), None, INVALID),
     "SQL, nested too deeply": (filtered(ulong(0x120), "(" * 500 + "a" + ")" * 500), None, INVALID),
     "SQL, too long": (filtered(ulong(0x120), "a = '" + "x" * 5000 + "'"), None, INVALID),
-    "selector": (filtered(symbol("apache.org:selector-filter:string"), "a = 1"), None, NOT_IMPLEMENTED),
+    "selector": (filtered(symbol("apache.org:selector-filter:string"), "JMSType = 'a'"), None, INVALID),
+    "selector, no SQL": (filtered(symbol("apache.org:selector-filter:string"), "a ="), None, INVALID),
     "properties filter": (filtered(ulong(0x173), {symbol("subject"): "x"}), None, NOT_IMPLEMENTED),
 }
 

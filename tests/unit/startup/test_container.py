@@ -32,6 +32,11 @@ def test_one_node_needs_a_password_alone(home: Path) -> None:
     assert "correct horse" not in "".join(path.read_text() for path in home.iterdir() if path.is_file())
 
 
+def test_variables_of_kubernetes_for_a_service_of_that_name_mean_nothing() -> None:
+    made = {"HOLDFAST_SERVICE_HOST": "10.0.0.1", "HOLDFAST_PORT": "tcp://10.0.0.1:5672", "HOLDFAST_PORT_5672_TCP": "x"}
+    load(container.configuration({**CLOSED, **made}))
+
+
 def test_three_nodes_are_told_by_their_addresses() -> None:
     config = load(container.configuration({**CLOSED, **THREE, "HOLDFAST_CLUSTER": "orders"}))
     assert config.node.id == 2
@@ -61,7 +66,8 @@ def test_a_cluster_is_open_only_if_that_is_said() -> None:
         ({**CLOSED, "HOLDFAST_DURABILITY": "none"}, r"storage\.durability"),
         ({**CLOSED, "HOLDFAST_ANONYMOUS": "always"}, "leave one of the two out"),
         ({**CLOSED, "HOLDFAST_PASSWORD_FILE": "/run/secrets/x"}, "give one of the two"),
-        ({"HOLDFAST_ANONYMOUS": "yes"}, r"security\.anonymous"),
+        ({"HOLDFAST_ANONYMOUS": "yes"}, "'yes' is not `always`"),
+        ({"HOLDFAST_ANONYMOUS": "never"}, "'never' is not `always`"),
         ({**CLOSED, **THREE, "HOLDFAST_NODE_ID": "4"}, "'4' is no place in HOLDFAST_NODES, 1..3"),
         ({**CLOSED, "HOLDFAST_NODE_ID": "one"}, "'one' is no place"),
         ({**CLOSED, "HOLDFAST_NODES": "node1"}, "node1"),

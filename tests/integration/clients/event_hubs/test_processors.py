@@ -257,6 +257,20 @@ def test_an_ownership_can_be_removed_by_hand(stored: Stored) -> None:
     assert list(stored.store().list_ownership("any", HUB, "raw")) == []
 
 
+def test_logs_that_differ_in_case_only_share_no_checkpoints(stored: Stored) -> None:
+    for name in ("twin", "Twin"):
+        stored.cluster.create(name, 1)
+        stored.cluster.wait_led(name)
+    with pytest.raises(core.HttpResponseError, match="differ in case only"):
+        list(stored.store().list_ownership("any", "twin", "g"))
+
+
+@pytest.mark.parametrize("header", ['If-Match: "0x' + "f" * 100 + '"', "x-ms-meta-ownerid: \xff", "x-ms-a: \xff"])
+def test_headers_that_make_no_sense_are_no_fault_of_the_store(stored: Stored, header: str) -> None:
+    request = f"PUT {OWNER}?comp=metadata{HEAD}{header}\nContent-Length: 0\n\n"
+    assert _asked(stored.doors[0], request)[0] in (400, 404, 412)
+
+
 def test_only_a_rule_that_may_listen_opens_the_store(tmp_path: Path) -> None:
     closed = Stored(tmp_path, closed=True)
     try:
