@@ -72,9 +72,9 @@ lint: $(INSTALLED)
 	$(PYTHON_BIN) -m ruff check .
 	$(PYTHON_BIN) -m mypy
 
-# What takes seconds and starts nothing: two processes keep two cores busy.
+# What takes seconds and starts nothing. Four processes: some of them wait.
 check: lint
-	$(PYTHON_BIN) -m pytest -n 2 --dist worksteal -q -m "not cluster and not slow" tests/unit $(ARGS)
+	$(PYTHON_BIN) -m pytest -n 4 --dist worksteal -q -m "not cluster and not slow" tests/unit $(ARGS)
 
 # With a short life of a cluster that Ansible builds, where we are root and may make namespaces.
 test: lint $(ANSIBLE_VENV)/.installed $(SPARK_INSTALLED) $(DOCS_INSTALLED)
