@@ -120,7 +120,7 @@ def options(context: click.Context) -> list[tuple[str, str]]:
         record = parameter.get_help_record(context)
         if record is not None and isinstance(parameter, click.Option):
             names = re.findall(r"--?[a-z][\w-]*", record[0].split("[")[0])
-            if "--help" in parameter.opts:  # click keeps the option as the command was asked for it first, perhaps alone
+            if "--help" in parameter.opts:  # click keeps it as the command was first asked for it, perhaps alone
                 found.append((", ".join(f"`{name}`" for name in context.help_option_names), cell(record[1])))
                 continue
             value = record[0].rsplit(names[-1], 1)[1].replace(" RANGE", "").strip()
