@@ -197,7 +197,7 @@ class Served:
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:
-    """What changes with a file; None: it is not there."""
+    """Time of change and size of a file; None: it is not there."""
     try:
         found = os.stat(path)
     except OSError:
