@@ -107,7 +107,7 @@ class GroupBlobs:
         expected = NOTHING if condition.etag is None else _revision(condition.etag)
         answer = await self._ask(log, name.partition, NoteOwner(name.group, "", expected, removed=True))
         if isinstance(answer, Denied):
-            raise _lost(answer, absent=False)
+            raise _lost(answer.detail)
 
     async def _put_ownership(self, name: BlobName, metadata: Mapping[str, str], condition: Condition) -> Blob:
         if condition.present and condition.etag is None:
@@ -120,7 +120,7 @@ class GroupBlobs:
         if isinstance(answer, Denied):
             if condition.etag is not None and await self._find(name) is None:
                 raise BlobRefused(404, "BlobNotFound", "The specified blob does not exist.")
-            raise _lost(answer, absent=condition.absent)
+            raise _exists() if condition.absent else _lost(answer.detail)
         assert isinstance(answer, OwnerNoted)
         return Blob(_text(name), _etag(answer.revision), answer.noted_ms, {OWNER: owner})
 
@@ -210,15 +210,19 @@ def _position(metadata: Mapping[str, str]) -> int:
 
 def _check(blob: Blob, condition: Condition) -> None:
     if condition.absent:
-        raise BlobRefused(409, "BlobAlreadyExists", "The specified blob already exists.")
+        raise _exists()
     if condition.etag not in (None, blob.etag):
-        raise _lost(None, absent=False)
+        raise _lost(f"the checkpoint has the ETag {blob.etag}")
 
 
-def _lost(_: Denied | None, *, absent: bool) -> BlobRefused:
-    if absent:
-        return BlobRefused(409, "BlobAlreadyExists", "The specified blob already exists.")
-    return BlobRefused(412, "ConditionNotMet", "The condition specified using HTTP conditional header(s) is not met.")
+def _exists() -> BlobRefused:
+    return BlobRefused(409, "BlobAlreadyExists", "The specified blob already exists.")
+
+
+def _lost(why: str) -> BlobRefused:
+    """The refusal of a write, for whatever reason: on any other answer some processors believe that they succeeded."""
+    text = "The condition specified using HTTP conditional header(s) is not met."
+    return BlobRefused(412, "ConditionNotMet", f"{text} ({why})")
 
 
 def _etag(revision: int) -> str:
