@@ -161,25 +161,6 @@ async def test_what_is_no_websocket_is_closed(door: Door, head: bytes) -> None:
     writer.close()
 
 
-EMPTY_FRAME, PING = b"\x82\x80" + bytes(4), b"\x89\x80" + bytes(4)
-
-
-@pytest.mark.parametrize("frame", [EMPTY_FRAME, PING], ids=["empty", "ping"])
-async def test_frames_without_data_are_bounded(door: Door, frame: bytes) -> None:
-    """Each costs as much as one with an event, and its peer has not even logged in."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", int(door.port))
-    writer.write(
-        f"GET {PATH} HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n".encode()
-    )
-    assert b"101" in await reader.readline()
-    with contextlib.suppress(ConnectionError):
-        writer.write(frame * 200_000)
-        await reader.read()
-    writer.close()
-    send(connection_string(f"127.0.0.1:{door.port}", OTHER_HUB), "1", ["x"])
-
-
 @pytest.mark.parametrize("header", ["GET //[ HTTP/1.1", "GET / HTTP/1.1\r\nOrigin: http://["])
 async def test_what_cannot_be_parsed_is_told_so(door: Door, header: str) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", int(door.port))
