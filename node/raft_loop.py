@@ -18,7 +18,7 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from math import inf
+from math import ceil, inf
 from typing import Protocol
 
 from cluster.raft import Clock, Disk, MultiRaft
@@ -227,8 +227,8 @@ class RaftLoop:
             self._call_soon()
             return
         self._busy = False
-        if delay != inf:
-            self._timer = self._loop.call_later(delay, self.wake)
+        if delay != inf:  # uvloop rounds to milliseconds, and what is called too early finds nothing to do
+            self._timer = self._loop.call_later(ceil(delay * 1000) / 1000, self.wake)
 
     def _forget_timer(self) -> None:
         if self._timer is not None:

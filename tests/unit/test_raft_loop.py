@@ -10,6 +10,7 @@ from math import inf
 from typing import Any
 
 import pytest
+import uvloop
 
 from cluster.raft.multiraft import Turn
 from node.raft_loop import BULK_BYTES, BULK_PERIOD_S, RaftLoop, TurnInput
@@ -27,8 +28,10 @@ class Groups:
         self.has_work = False
         self.due_s = inf
         self.on_wake: Any = None
+        self.asked = 0
 
     def turn(self) -> Turn | None:
+        self.asked += 1
         if not self.has_input and not self.has_work and self.due_s > time.monotonic():
             return None
         self.has_input, self.due_s = False, inf
@@ -146,6 +149,27 @@ async def test_a_deadline_calls_for_a_turn_and_input_comes_before_it(parts: Part
     await parts.idle()
     parts.ask()
     await eventually(lambda: len(parts.did) == 6)
+
+
+def test_a_near_deadline_is_waited_for_without_idle_turns() -> None:
+    """The nodes' loop rounds to milliseconds, down if it can: it spun until the deadline was there."""
+    deadlines = 50
+
+    async def meet_deadlines() -> int:
+        parts = Parts()
+        parts.groups.needs_sync = False
+        parts.loop.start()
+        for done in range(deadlines):
+            await parts.idle()
+            parts.groups.due_s = time.monotonic() + 0.0004
+            parts.loop.wake()
+            await eventually(lambda wanted=done + 1: parts.loop.turns == wanted)
+        await parts.loop.stop()
+        return parts.groups.asked
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        asked = runner.run(meet_deadlines())
+    assert asked <= 5 * deadlines  # one that learns of the deadline, one that meets it, one that comes too early
 
 
 async def test_work_that_is_left_over_is_done_without_a_call(parts: Parts) -> None:
