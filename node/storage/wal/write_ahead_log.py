@@ -244,13 +244,18 @@ class WriteAheadLog:
 
     def erase(self, number: int) -> None:
         """Remove the file of a segment in which nothing is needed. For any thread; it may take long. `forget` must
-        follow."""
+        follow.
+
+        The directory is synced each time, so that the disk takes back one segment at once: a file system that discards
+        what was deleted holds up every sync for as long as that takes, for 1.6 GB a quarter of a second.
+        """
         assert number < self._number, "the segment being written stays"
         with self._reading_lock:
             file = self._reading.pop(number, None)
         if file is not None:
             os.close(file)
         self.path(number).unlink(missing_ok=True)
+        self._system.sync_directory(self.directory)
 
     def forget(self, number: int) -> int:
         """Forget a segment that was erased. Returns the bytes that it had."""

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from node.storage import Store
+from node.storage.fsync import System, sync_directory
 from node.storage.wal.write_ahead_log import WriteAheadLog
 from tests.unit.storage.support import SMALL, WHO, copy_as_killed, entry_key, fill, rows
 
@@ -36,6 +37,30 @@ def test_trimmed_segments_go_and_the_rest_stays(tmp_path: Path) -> None:
         assert disk.reclaim().segments == 0
     with Store(tmp_path, WHO, SMALL) as again:
         assert rows(again) == kept
+
+
+class CountedSyncs(System):
+    """Counts the segments that stand in the directory whenever it is synced."""
+
+    def __init__(self) -> None:
+        self.counts: list[int] = []
+
+    def sync_directory(self, path: Path) -> None:  # type: ignore[override]
+        sync_directory(path)
+        self.counts.append(len(list(path.glob("*.seg"))))
+
+
+def test_the_disk_takes_back_one_segment_at_once(tmp_path: Path) -> None:
+    """A file system that discards what was deleted holds up every sync meanwhile."""
+    system = CountedSyncs()
+    wal = WriteAheadLog(tmp_path, system)
+    for _ in range(6):
+        wal.begin()
+    system.counts.clear()
+    for number in range(1, 6):
+        wal.erase(number)
+    assert system.counts == [5, 4, 3, 2, 1]
+    wal.close()
 
 
 def test_who_writes_does_not_wait_until_files_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
