@@ -1,6 +1,6 @@
-"""Extras of `make bench` beside the rows: many idle partitions, and the wait after a node is killed.
+"""Extras of `make bench` beside the rows: lone events, many idle partitions, and the wait after a node is killed.
 
-Each runs on clusters of its own. Their goals are bounds in seconds and cores, without a rival.
+Each runs on clusters of its own. The goals of the last two are bounds in seconds and cores, without a rival.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks.client import failover
+from benchmarks.client import failover, lone
 from benchmarks.matrix.goals import GoalVerdict, limited
 from benchmarks.peers.base import running
 from benchmarks.peers.holdfast import Holdfast
 from benchmarks.subjects import partitions
 
+LONE_S = 10.0
 PARTITIONS = 1000
 IDLE_S = 15.0
 KILLED = ("Holdfast", "Kafka", "Artemis fsync, two replicas")
@@ -39,6 +40,27 @@ class Extra:
     name: str
     title: str
     measure: Callable[[Path, int, Console], ExtraTable]  # directory, repeats, console
+
+
+def lone_events(directory: Path, repeats: int, console: Console) -> ExtraTable:
+    clusters, notes = lone.contestants(directory, None, rivals=True)
+    lone.run(clusters, repeats, LONE_S, console)
+    ours = clusters[0]
+
+    def goal(part: lone.LonePart, percentile: str, other: lone.LoneCluster, of: lone.LonePart, factor: float) -> None:
+        mine, theirs = ours.median_ms(part, percentile), other.median_ms(of, percentile)
+        subject = f"lone events, {part.name}, {percentile}"
+        sides = (f"{mine:.2f} ms", f"{other.title}, {of.name}: {theirs:.2f} ms")
+        verdicts.append(GoalVerdict(subject, *sides, mine / theirs, factor, at_most=True))
+
+    verdicts: list[GoalVerdict] = []
+    for other in clusters:
+        if other.title.startswith("NATS"):
+            goal(lone.SLOW, "p50", other, lone.SLOW, 1.0)
+            goal(lone.FAST, "p50", other, lone.FAST, 1.3)
+            goal(lone.FAST, "p99", other, lone.FAST, 0.7)
+    goal(lone.BESIDE, "p50", ours, lone.SLOW, 1.4)
+    return ExtraTable("lone events", lone.COLUMNS, lone.rows(clusters), verdicts, notes)
 
 
 def many_partitions(directory: Path, repeats: int, console: Console) -> ExtraTable:
@@ -71,6 +93,7 @@ def one_failover(directory: Path, repeats: int, console: Console) -> ExtraTable:
 FAILOVER = "from a kill of the leader to the next acknowledgement"
 
 EXTRAS = (
+    Extra("lone", "lone events", lone_events),
     Extra("partitions", f"{PARTITIONS:,} partitions", many_partitions),
     Extra("failover", FAILOVER, one_failover),
 )
