@@ -36,6 +36,7 @@ class Reading:
 
     def __init__(self, client: Any, **options: Any) -> None:
         self.events: list[Any] = []  # (partition, event, context), in their order
+        self.seen: set[str] = set()  # their bodies
         self.errors: list[Exception] = []
         self.changed = threading.Condition()
         self._client = client
@@ -49,6 +50,7 @@ class Reading:
         with self.changed:
             if event is not None:
                 self.events.append((context.partition_id, event, context))
+                self.seen.add(event.body_as_str())
             self.changed.notify_all()
 
     def _on_error(self, context: Any, error: Exception) -> None:
