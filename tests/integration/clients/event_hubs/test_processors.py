@@ -312,14 +312,15 @@ def test_leaders_die_under_a_processor(tmp_path: Path, make_cluster: Callable[..
             cluster.kill(victim)
             for partition in range(PARTITIONS):
                 send(text, str(partition), [f"{partition} of {round_}"])
-            processor.until(
-                lambda now, r=round_: sum(body.endswith(f"of {r}") for body in set(now.bodies)) == PARTITIONS
-            )
+            wanted = {f"{partition} of {round_}" for partition in range(PARTITIONS)}
+            processor.until(lambda now, wanted=wanted: wanted <= now.seen or now.errors)
+            assert not processor.errors
             cluster.start(victim)
             cluster.wait_settled(HUB)
+        wait_until(lambda: [row["lag"] for row in three.describe()] == [0] * PARTITIONS, "all is read, copies too")
         processor.stop()
         assert not processor.errors
-        assert [row["committed_position"] for row in three.describe()] == [4] * PARTITIONS
+        assert all(row["committed_position"] >= 4 for row in three.describe())
         assert not cluster.complaints()
     finally:
         cluster.close()
