@@ -191,6 +191,10 @@ from typing import Final
 EVENT_STREAMS_CAPABILITY: Final = "AMQP_EVENT_STREAMS_V1_0"
 LINK_REDIRECT_CAPABILITY: Final = "amqp:link:redirect"
 
+OPEN_NODES: Final = "holdfast:nodes"  # told in the node's open: a list of lists (network-host, port, hostname), the
+# addresses of other nodes for clients of this listener, at most TOLD_NODES; where to turn to when this node is gone
+TOLD_NODES: Final = 16
+
 LINK_PARTITION: Final = "event-streams-partition"
 LINK_LOG: Final = "holdfast:log"  # asked: null, tell which making of it this is; or string, this one. Told: string
 LINK_CLUSTER: Final = "holdfast:cluster"  # of a control link, the same of the cluster

@@ -6,7 +6,7 @@ another node leads looks up the leader at each use. Implements `node.listener.Br
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from cluster.metadata import INTERNAL_PREFIX, MetadataView
@@ -134,6 +134,9 @@ class NodeBroker:
             return _amqp(parse_address(mapped, "address_map"))
         told = self._view.listener_address(node, self._listener.name)
         return None if told is None else _amqp(parse_address(told, f"address of node {node}"))
+
+    def other_nodes(self) -> Sequence[int]:
+        return sorted(self._view.nodes.keys() - {self.node_id}, key=lambda node: (node < self.node_id, node))
 
     def subscribe(self, changed: Callable[[], None]) -> Callable[[], None]:
         return self._routing_events.subscribe(changed)

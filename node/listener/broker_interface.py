@@ -9,7 +9,7 @@ Rejected: handing the listener the node object. It would come to depend on all t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -94,6 +94,10 @@ class Broker(Protocol):
 
     def address_of(self, node: int) -> AmqpAddress | None:
         """The node's address through the listener's address map. None: the node has told no address."""
+        ...
+
+    def other_nodes(self) -> Sequence[int]:
+        """The other nodes of the cluster, the next numbers first."""
         ...
 
     def subscribe(self, changed: Callable[[], None]) -> Callable[[], None]:

@@ -15,7 +15,7 @@ the new log for as long as that takes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from holdfast.amqp.errors import Error
@@ -102,6 +102,9 @@ class OneLog:
 
     def address_of(self, node: int) -> AmqpAddress | None:
         return self._broker.address_of(node)
+
+    def other_nodes(self) -> Sequence[int]:
+        return self._broker.other_nodes()
 
     def subscribe(self, changed: Callable[[], None]) -> Callable[[], None]:
         return self._broker.subscribe(changed)

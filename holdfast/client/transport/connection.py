@@ -83,6 +83,8 @@ class ClientConnection(asyncio.Protocol):
 
     def __init__(self, address: Address, engine: Engine) -> None:
         self.address = address
+        self.other_nodes: Sequence[Address] = ()
+        """Nodes of the cluster that the node at this address has told of."""
         self.tls: ssl.SSLObject | None = None
         self._working: asyncio.Task[None] | None = None
         self._engine = engine
@@ -139,6 +141,7 @@ class ClientConnection(asyncio.Protocol):
                     server_hostname=greeted if context is not None else None,
                 )
                 await connection._opened
+            connection.other_nodes = _addresses(engine.remote_properties.get(protocol.OPEN_NODES), address)
         except TimeoutError:
             connection._abort()
             raise UnreachableError(f"{address} did not answer within {bound_s:g} s") from None
@@ -523,6 +526,19 @@ class ClientConnection(asyncio.Protocol):
         if deadline_s is not None and not self.is_closed:
             due_s = since_boot_s() + deadline_s - self._loop.time()
             self._tick = self._loop.call_at(deadline_s, self._tick_now, due_s)
+
+
+def _addresses(told: object, by: Address) -> Sequence[Address]:
+    """Read what a node tells of other nodes. Raises ProtocolError."""
+    found: list[Address] = []
+    for one in told if isinstance(told, list) else ():
+        match one:
+            case [str(host), int(port), str(hostname)] if host and 0 < port < 65536:
+                found.append(Address(host, port, hostname))
+    is_whole = told is None or (isinstance(told, list) and len(told) == len(found) <= protocol.TOLD_NODES)
+    if not is_whole:
+        raise ProtocolError(f"{by} tells of other nodes in a way that makes no sense: {told!r:.200}")
+    return found
 
 
 def since_boot_s() -> float:

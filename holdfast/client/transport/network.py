@@ -179,7 +179,8 @@ class Network:
         self.log_lines = PacedLog()
         self.cluster = Identity(protocol.LINK_CLUSTER)
         self._logs: dict[str, Identity] = {}
-        self._redirects = Redirects(self._configured, self.log_lines.say, follow=self.options.follow_redirects)
+        self._redirects = Redirects(self.log_lines.say, follow=self.options.follow_redirects)
+        self._nodes: Sequence[Address] = ()  # those that a node has told of, where its own address was not enough
         self._suspect_until: dict[tuple[str, int], float] = {}  # by host and port, wherever the address came from
         self._opening: dict[Address, asyncio.Task[ClientConnection]] = {}
         self._met = False  # a server has been reached once
@@ -380,9 +381,9 @@ class Network:
         return self._suspect_until.get((address.host, address.port), 0.0)
 
     def _entry(self) -> Address:
-        """The first server that has not just failed: configured ones in their order, then those learned."""
+        """The first server that has not just failed: configured ones in their order, then the cluster's other nodes."""
         now_s = asyncio.get_running_loop().time()
-        known = [*self._configured, *self._redirects.learned]
+        known = [*self._configured, *self._nodes]
         for address in known:
             if self._suspected_until_s(address) <= now_s:
                 return address
@@ -418,6 +419,7 @@ class Network:
         finally:
             self._untried.discard(address)
         self._met = True
+        self._nodes = (address, *connection.other_nodes)
         connection.on_left = partial(self._suspect, address, LEFT_S)
         connection.on_stood_still = self._stood_still
         connection.on_lost = partial(self.log_lines.say, "a connection was lost: %s")

@@ -6,23 +6,21 @@ link's log and partition) and forgotten as soon as that address fails, so that a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 
 from holdfast.client.errors import LinkRedirected, ProtocolError
 from holdfast.client.transport.address import Address
 
 MAX_HOPS = 5  # a cluster has one leader per partition: more hops are a loop, or an election that deserves a pause
 MAX_PLACES = 4096  # where links were redirected to; a client with more partitions asks again for some
-MAX_LEARNED = 32  # addresses kept from redirects, to turn to when every configured server is down
 
 
 class Redirects:
-    """Addresses to which nodes have sent links. `configured`: those that need not be learned."""
+    """Addresses to which nodes have sent links."""
 
-    def __init__(self, configured: Collection[Address], say: Callable[..., None], *, follow: bool) -> None:
-        self._configured, self._say, self._follows = configured, say, follow
+    def __init__(self, say: Callable[..., None], *, follow: bool) -> None:
+        self._say, self._follows = say, follow
         self._places: dict[str, Address] = {}  # by link
-        self.learned: list[Address] = []
 
     def target(self, what: str) -> Address | None:
         """Address that this link was redirected to, if it is remembered."""
@@ -40,8 +38,6 @@ class Redirects:
             raise ProtocolError(f"the node redirects although we cannot follow: {redirect}")
         target = Address(redirect.host, redirect.port, redirect.hostname)
         self._say("%s: redirected to %s", what, target)
-        if target not in self.learned and target not in self._configured:
-            self.learned = [*self.learned, target][-MAX_LEARNED:]
         if len(self._places) >= MAX_PLACES:
             self._places.pop(next(iter(self._places)))
         self._places[what] = target

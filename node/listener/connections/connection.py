@@ -35,6 +35,7 @@ from holdfast.amqp import (
     LinkDetached,
     LinkRequested,
     Settlements,
+    uint,
 )
 from holdfast.amqp.errors import CONNECTION_FORCED, INTERNAL_ERROR, RESOURCE_LIMIT_EXCEEDED, Error
 from node.listener import errors
@@ -129,13 +130,20 @@ class Connection(asyncio.Protocol):
             container_id=self.broker.container_id,
             idle_timeout_s=config.idle_timeout_s,
             offered_capabilities=(protocol.EVENT_STREAMS_CAPABILITY,),
-            properties={"product": "Holdfast", "node": self.broker.node_id},
+            properties={"product": "Holdfast", "node": self.broker.node_id, protocol.OPEN_NODES: self._other_nodes()},
             max_message_size=config.max_message_size,
             max_links=config.max_links_per_connection,
             mechanisms=self.visitor.mechanisms,
         )
         self.intake = ConnectionInput(self, listener, Budget(listener.accounts, config.held_bytes))
         self.outlet = ConnectionOutput(self, listener)
+
+    def _other_nodes(self) -> list[list[Any]]:
+        """Other nodes' addresses for clients of this listener: a client that knows them outlives the nodes that its
+        program named."""
+        told = (self.broker.address_of(node) for node in self.broker.other_nodes())
+        known = [[where.host, uint(where.port), where.hostname] for where in told if where is not None]
+        return known[: protocol.TOLD_NODES]
 
     # ------------------------------------------------------------------------------------------------- socket
 

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Callable
 
 import pytest
 
-from holdfast.amqp import Error
+from holdfast import protocol
+from holdfast.amqp import Error, uint
 from holdfast.client import AdminClient, ProducerClient
-from holdfast.client.errors import ConfigurationError, HoldfastError, TimeoutExpiredError, UnreachableError
+from holdfast.client.errors import (
+    ConfigurationError,
+    HoldfastError,
+    ProtocolError,
+    TimeoutExpiredError,
+    UnreachableError,
+)
 from holdfast.client.transport import network
 from holdfast.client.transport.address import Address
 from holdfast.client.transport.connection import ClientConnection
@@ -180,3 +188,45 @@ async def test_what_a_node_said_is_not_told_when_it_is_down_itself(
         with pytest.raises(UnreachableError):
             await admin.list_logs()
     assert crashing
+
+
+async def test_a_client_that_knows_one_node_outlives_it(pair: tuple[TinyNode, TinyNode]) -> None:
+    """The second node is in no redirect: the first one has told of it when the client connected."""
+    first, second = pair
+    first.properties[protocol.OPEN_NODES] = [["127.0.0.1", uint(second.port), "second.example"]]
+    first.lead()
+    async with ProducerClient(first.address, "trades") as producer:
+        await producer.send_and_confirm(b"here", partition="0")
+        second.lead()
+        await first.crash()
+        await producer.send_and_confirm(b"there", partition="0")
+        (connection,) = second.connections
+        assert connection.engine.remote_hostname == "second.example"
+
+
+async def test_a_client_forgets_nodes_that_are_no_longer_told_of(pair: tuple[TinyNode, TinyNode]) -> None:
+    first, second = pair
+    gone = free_port()
+    first.properties[protocol.OPEN_NODES] = [["127.0.0.1", uint(gone), ""], ["127.0.0.1", uint(second.port), ""]]
+    known = network.Network(first.address)
+    await known.connection(Address.parse(first.address))
+    assert [one.port for one in known._nodes] == [first.port, gone, second.port]
+    second.properties[protocol.OPEN_NODES] = [["127.0.0.1", uint(first.port), ""]]
+    await known.connection(Address.parse(second.address))
+    assert [one.port for one in known._nodes] == [second.port, first.port]
+    await known.close()
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "here", 7, [7], [["host", uint(1)]], [["host", uint(0), ""]], [["host", 70000, ""]], [["", 1, ""]],
+        [[b"host", 1, ""]], [["host", "1", ""]], [["host", 1, None]],
+        [["host", 1, ""]] * (protocol.TOLD_NODES + 1),
+    ],
+    ids=itertools.count(),
+)  # fmt: skip
+async def test_a_list_of_nodes_that_makes_no_sense_is_an_error_of_the_node(node: TinyNode, told: object) -> None:
+    node.properties[protocol.OPEN_NODES] = told
+    with pytest.raises(ProtocolError, match="tells of other nodes"):
+        await ClientConnection.open(Address.parse(node.address))

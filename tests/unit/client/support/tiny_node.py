@@ -90,6 +90,7 @@ class TinyNode:
         self.capabilities: list[tuple[str, ...]] = []  # desired by the attaches of producers
         self.answer_identity: Callable[[dict[str, Any]], dict[str, Any]] = lambda answer: answer
         self.max_message_size: int | None = None
+        self.properties: dict[str, Any] = {}  # of its open
         self.silent = False  # attaches are never answered
         self.unavailable: set[str] = set()  # partitions whose leader cannot be asked for offsets
         self.most_granted = 0  # the highest credit a receiver ever had
@@ -140,7 +141,7 @@ class TinyNode:
 class _ServerConnection(asyncio.Protocol):
     def __init__(self, node: TinyNode) -> None:
         self.node = node
-        self.engine = Engine("server", container_id="tiny", idle_timeout_s=60)
+        self.engine = Engine("server", container_id="tiny", idle_timeout_s=60, properties=node.properties)
         self.links: dict[Any, str | None] = {}
         self.sent: dict[Any, int] = {}
         self.torn: dict[Any, Rejected] = {}  # numbered links that end, and why

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -181,6 +181,9 @@ class SingleNode:
 
     def address_of(self, node: int) -> AmqpAddress | None:
         return self.addresses.get(node)
+
+    def other_nodes(self) -> Sequence[int]:
+        return sorted(self.addresses.keys() - {self.node_id})
 
     def subscribe(self, changed: Callable[[], None]) -> Callable[[], None]:
         self._subscribers.append(changed)
