@@ -189,6 +189,7 @@ from typing import Final
 
 # --- Event Stream Extensions: open, attach, delivery annotations
 EVENT_STREAMS_CAPABILITY: Final = "AMQP_EVENT_STREAMS_V1_0"
+ANONYMOUS_RELAY_CAPABILITY: Final = "ANONYMOUS-RELAY"  # senders without a target are served
 LINK_REDIRECT_CAPABILITY: Final = "amqp:link:redirect"
 
 OPEN_NODES: Final = "holdfast:nodes"  # told in the node's open: a list of lists (network-host, port, hostname), the

@@ -20,6 +20,7 @@ from holdfast.amqp.errors import (
     MESSAGE_SIZE_EXCEEDED,
     NOT_ALLOWED,
     NOT_FOUND,
+    NOT_IMPLEMENTED,
     PRECONDITION_FAILED,
     RESOURCE_DELETED,
     RESOURCE_LIMIT_EXCEEDED,
@@ -140,6 +141,36 @@ def outcome_unknown(log: str) -> Error:
 
 def key_too_long(length: int, limit: int) -> Error:
     return Error(INVALID_FIELD, f"the group key has {length} characters; at most {limit} are allowed")
+
+
+def batch_under_key(log: str) -> Error:
+    text = (
+        f"the address of this link to {log!r} gives a key to single messages, and this is a batch of Event Hubs: send "
+        "that to the address without a key, with its own"
+    )
+    return Error(NOT_ALLOWED, text)
+
+
+def no_dynamic_source() -> Error:
+    text = (
+        "a dynamic source takes answers of $management, and of nobody else: attach to $management first, if they are "
+        "meant. For answers of applications create a log, name it in reply-to, and tell them apart by correlation-id"
+    )
+    return Error(NOT_IMPLEMENTED, text)
+
+
+def search_too_long(waited_s: float) -> Error:
+    return Error(DETACH_FORCED, f"the durable source was not found within {waited_s:g} s: attach again later")
+
+
+def batch_without_target() -> Error:
+    text = "a batch of Event Hubs on a link without a target: attach to the log, and send it there"
+    return Error(NOT_ALLOWED, text)
+
+
+def message_without_address() -> Error:
+    text = "the link has no target, and the message no address in its property `to`: name a log there"
+    return Error(INVALID_FIELD, text)
 
 
 def unknown_transaction() -> Error:

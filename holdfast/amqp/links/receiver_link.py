@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import repeat
 from typing import Any
 
-from cproton import lib
+from cproton import ffi, lib
 
 from holdfast.amqp.errors import UsageError
 from holdfast.amqp.links.delivery_states import (
@@ -71,6 +71,11 @@ class ReceiverLink(Link):
     def sent_settled(self, delivery: Any) -> bool:
         """True if the peer has settled the delivery itself, so that our outcome tells it nothing."""
         return bool(lib.pn_delivery_settled(delivery))
+
+    def tag_of(self, delivery: Any) -> bytes:
+        """The tag that the peer gave to a delivery."""
+        tag = lib.pn_delivery_tag(delivery)
+        return bytes(ffi.buffer(tag.start, tag.size))
 
     def settle(self, deliveries: Sequence[Any], state: DeliveryState = ACCEPTED) -> None:
         """Settles deliveries (handles out of Transfers events), all with one outcome. Each handle once, in any

@@ -3,6 +3,7 @@
     orders?partition=0&start=earliest          as a source
     orders?group=billing                       as a source: a member of the group
     orders?partition=0                         as a target
+    orders?key=ann                             as a target: the key of each event that has none
 
 They say what other clients say by link properties and filters. A word that is not known, or not for this direction, is
 refused: a receiver that is not where it wants to be would miss what it came for.
@@ -23,19 +24,24 @@ MARK = "?"
 """No log has it in its name."""
 
 OF_SOURCE = ("partition", "start", "group")
-OF_TARGET = ("partition",)
+OF_TARGET = ("partition", "key")
+GROUP_KEY_LIMIT = 4096
+"""Longest group key, in characters. Hashing is Python: a key of a megabyte would stop the node for a second."""
+
 START_AFTER, START_TIME = "offset:", "time:"
 _PROPERTIES = {"partition": protocol.LINK_PARTITION, "group": protocol.LINK_CONSUMER_GROUP}
 
 
 @dataclass(frozen=True, slots=True)
 class AddressForm:
-    """An address, read. `properties`: link properties that it stands for. `offset`, `time_ms`: where to start."""
+    """An address, read. `properties`: link properties that it stands for. `offset`, `time_ms`: where to start.
+    `key`: of events that have none."""
 
     log: str
     properties: Mapping[str, str] = field(default_factory=dict)
     offset: str | None = None
     time_ms: int | None = None
+    key: str | None = None
 
 
 def log_of(address: str) -> str:
@@ -62,7 +68,10 @@ def read_form(address: str, known: tuple[str, ...]) -> AddressForm:
             raise _invalid(address, f"{name} has no value")
     properties = {_PROPERTIES[name]: value for name, value in pairs if name in _PROPERTIES}
     start = said.get("start")
-    return AddressForm(log, properties, *((None, None) if start is None else _start(address, start)))
+    key = said.get("key")
+    if key is not None and len(key) > GROUP_KEY_LIMIT:
+        raise _invalid(address, f"the key has {len(key)} characters; at most {GROUP_KEY_LIMIT} are allowed")
+    return AddressForm(log, properties, *((None, None) if start is None else _start(address, start)), key)
 
 
 def _start(address: str, text: str) -> tuple[str | None, int | None]:

@@ -13,7 +13,7 @@ early.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Protocol
 
 from holdfast import protocol
@@ -33,6 +33,7 @@ from node.listener.event_hubs import hub_errors, hub_links
 from node.listener.event_hubs.epochs import check_guest
 from node.listener.event_hubs.hub_plan import hub_address_of
 from node.listener.event_hubs.token_link import TokenLink
+from node.listener.incoming.anonymous_link import AnonymousLink
 from node.listener.incoming.batch_link import IdempotentBatchLink, IncomingBatchLink, asks_for_batches
 from node.listener.incoming.idempotent_producers.idempotent_link import IdempotentLink
 from node.listener.incoming.message_link import IncomingMessageLink
@@ -47,6 +48,7 @@ from node.listener.outgoing.consumer_groups.ownership_claims import (
     claim_all,
     let_go,
 )
+from node.listener.outgoing.consumer_groups.unsubscribe import Unsubscribing, find_source
 from node.listener.outgoing.outgoing_link import OutgoingLink
 from node.partition.api import After, Earliest, Latest, ProducerOpened, Start
 
@@ -58,6 +60,11 @@ class Attacher(EndpointHost, Claimer, Protocol):
     """A connection that links can be attached to."""
 
     stranded: CutOffLinks
+
+    @property
+    def served(self) -> Collection[Endpoint]:
+        """The links that are served."""
+        ...
 
     async def until(self, condition: Callable[[], bool], wait_s: float) -> bool:
         """Wait for a change of the cluster that makes the condition true; False when the time was up first."""
@@ -86,13 +93,15 @@ def _answer(host: Attacher, link: Link) -> None:
     first = permissions.first_need(link, hub)
     if first is not None and not host.visitor.may(first):
         raise Refused(host.visitor.refusal(first) if hub is None else hub_errors.unauthorized_for(first, hub.text))
-    plan = link_plan.plan(link, host.broker, hub)
+    plan = link_plan.plan(link, host.broker, hub, may_browse=not host.knows_streams)
     for need in permissions.needs(plan):
         if not host.visitor.may(need):
             raise Refused(host.visitor.refusal(need) if hub is None else hub_errors.unauthorized_for(need, hub.text))
     if plan.kind is Kind.COORDINATOR:
         host.redirects = False  # a transaction and all its links are on one connection
         host.attaches.add(link, lambda: _answer_coordinator(host, link, plan), host.errand)
+    elif plan.kind is Kind.UNSUBSCRIBE:
+        host.attaches.add(link, lambda: _answer_unsubscribe(host, link, plan), host.errand)
     elif plan.kind not in (Kind.INGEST, Kind.EGRESS):
         host.serve(link, _service(host, link, plan))
     elif plan.producer is None and plan.membership is None and not plan.is_guest and _answer_now(host, link, plan):
@@ -160,8 +169,31 @@ def _service(host: Attacher, link: Link, plan: LinkPlan) -> Endpoint:
         assert isinstance(link, ReceiverLink)
         host.speaks_event_hubs, host.redirects = not host.knows_streams, False
         return TokenLink(host, link, plan)
+    if plan.kind is Kind.ANONYMOUS:
+        assert isinstance(link, ReceiverLink)
+        return AnonymousLink(host, link, plan)
     assert isinstance(link, SenderLink)
+    if plan.dynamic and not host.knows_streams and not _asks_management(host):
+        raise Refused(errors.no_dynamic_source())
     return Info(host, link, plan) if plan.kind is Kind.INFO else Reply(host, link, plan)
+
+
+def _asks_management(host: Attacher) -> bool:
+    return any(endpoint.plan.kind is Kind.MANAGEMENT for endpoint in host.served)
+
+
+async def _answer_unsubscribe(host: Attacher, link: Link, plan: LinkPlan) -> None:
+    assert isinstance(link, SenderLink)
+    try:
+        found = await find_source(host, link)
+        if link.alive:
+            host.serve(link, Unsubscribing(host, link, plan, found))
+    except Refused as refusal:
+        link.refuse(refusal.error)
+    except TimeoutError:
+        link.refuse(errors.search_too_long(host.config.leader_wait_s))
+    finally:
+        host.flush_soon()
 
 
 def _events(

@@ -44,6 +44,14 @@ class Kind(Enum):
     REPLY = auto()  # the peer receives answers to requests
     COORDINATOR = auto()  # the peer declares and discharges transactions
     TOKENS = auto()  # the peer shows tokens
+    ANONYMOUS = auto()  # the peer sends messages that say where they go
+    UNSUBSCRIBE = auto()  # the peer looks for its durable source by name, to end it
+
+
+NO_DYNAMIC_NODES = (
+    "no node is made for a dynamic address, and no answers travel by one: create a log for answers, name it in "
+    "reply-to, and tell them apart by correlation-id"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +71,7 @@ class LinkPlan:
     transactions: CoordinatorTerms | None = None  # COORDINATOR only
     assigned: bool = False  # the partition was chosen by the nodes, and served wherever the peer attached
     hub: HubTerms | None = None  # INGEST and EGRESS: the link speaks the dialect of Event Hubs
+    key: str | None = None  # INGEST only: of events that have none
 
     @property
     def bound(self) -> bool:
@@ -79,14 +88,16 @@ class LinkPlan:
         return self.membership is not None and self.membership.group is not None and self.partition is None
 
 
-def plan(link: Link, broker: Broker, hub: HubAddress | None = None) -> LinkPlan:
-    """The plan for a link that a peer has attached; raises Refused. `hub`: the address of a link of Event Hubs."""
+def plan(link: Link, broker: Broker, hub: HubAddress | None = None, *, may_browse: bool = True) -> LinkPlan:
+    """The plan for a link that a peer has attached; raises Refused. `hub`: the address of a link of Event Hubs.
+    `may_browse`: a receiver that copies, and names no start, begins at the earliest event (ES-8 forbids that to peers
+    that know the extension)."""
     if hub is not None:
         return _plan_hub(link, broker, hub)
     if isinstance(link, ReceiverLink):
         return _plan_incoming(link, broker)
     assert isinstance(link, SenderLink)
-    return _plan_outgoing(link, broker)
+    return _plan_outgoing(link, broker, may_browse)
 
 
 def _plan_hub(link: Link, broker: Broker, hub: HubAddress) -> LinkPlan:
@@ -117,14 +128,31 @@ def _plan_incoming(link: ReceiverLink, broker: Broker) -> LinkPlan:
         _same_cluster(link, broker)
         return LinkPlan(Kind.COORDINATOR, "", broker, transactions=coordinator_terms_of(link))
     if isinstance(target, Target) and target.dynamic:
-        raise _not_implemented("a dynamic target is not implemented here; create a log and name it")
+        raise _not_implemented(NO_DYNAMIC_NODES)
+    if target is None or (isinstance(target, Target) and target.address is None):
+        if producer_attach.producer_request_of(link) is not None or _sends_batches(link):
+            raise _invalid("a sender of numbered events or record batches needs a target: name a log")
+        return LinkPlan(Kind.ANONYMOUS, "", broker)
     if not isinstance(target, Target) or not target.address:
-        raise _invalid("the target has no address; name a log")
+        raise _invalid("the target's address is empty; name a log")
     address = target.address
     if address == protocol.MANAGEMENT_ADDRESS:
         return LinkPlan(Kind.MANAGEMENT, address, broker)
     if address == protocol.TOKEN_ADDRESS:
         return LinkPlan(Kind.TOKENS, address, broker)
+    return _plan_publishing(link, address, broker)
+
+
+def plan_of_message(link: ReceiverLink, address: str, broker: Broker) -> LinkPlan:
+    """The plan for messages of an anonymous link that say this address; raises Refused."""
+    if address in (protocol.MANAGEMENT_ADDRESS, protocol.TOKEN_ADDRESS):
+        raise _not_allowed(f"{address} needs a link of its own: name it as the target")
+    if address.startswith(protocol.REPLY_PREFIX):
+        raise _not_implemented(NO_DYNAMIC_NODES)
+    return _plan_publishing(link, address, broker)
+
+
+def _plan_publishing(link: ReceiverLink, address: str, broker: Broker) -> LinkPlan:
     if address.endswith(protocol.INFO_SUFFIX):
         raise _not_allowed(f"{address} can only be received from")
     form = read_form(address, OF_TARGET)
@@ -132,13 +160,17 @@ def _plan_incoming(link: ReceiverLink, broker: Broker) -> LinkPlan:
     wish = producer_attach.producer_request_of(link)
     if wish is not None and partition is None:
         raise Refused(errors.producer_needs_partition(one.name))
-    return LinkPlan(Kind.INGEST, address, one, one.name, partition, producer=wish)
+    if form.key is not None and (wish is not None or _sends_batches(link)):
+        raise _invalid("a sender of numbered events or record batches writes their keys itself: take key= out")
+    return LinkPlan(Kind.INGEST, address, one, one.name, partition, producer=wish, key=form.key)
 
 
-def _plan_outgoing(link: SenderLink, broker: Broker) -> LinkPlan:
+def _plan_outgoing(link: SenderLink, broker: Broker, may_browse: bool) -> LinkPlan:
     source = link.remote_source
     if isinstance(source, Source) and source.dynamic:
         return LinkPlan(Kind.REPLY, "", broker, dynamic=True)
+    if source is None:
+        return LinkPlan(Kind.UNSUBSCRIBE, "", broker)
     if not isinstance(source, Source) or not source.address:
         raise _invalid("the source has no address; name a log")
     address = source.address
@@ -149,8 +181,13 @@ def _plan_outgoing(link: SenderLink, broker: Broker) -> LinkPlan:
         return LinkPlan(Kind.INFO, address, named, named.name)
     form = read_form(address, OF_SOURCE)
     one, partition = _log_and_partition(link, form, broker)
-    selection = select(source.filter, form.offset, form.time_ms)
-    wish = group_attach.group_terms_of(link, source, selection, form.properties.get(protocol.LINK_CONSUMER_GROUP))
+    group = form.properties.get(protocol.LINK_CONSUMER_GROUP)
+    in_group = group is not None or protocol.LINK_CONSUMER_GROUP in link.remote_properties
+    browses = may_browse and source.distribution_mode == "copy" and not source.durable and not in_group
+    said_start = form.offset is not None or form.time_ms is not None
+    offset = protocol.OFFSET_EARLIEST if browses and not said_start else form.offset
+    selection = select(source.filter, offset, form.time_ms)
+    wish = group_attach.group_terms_of(link, source, selection, group)
     if wish is not None and wish.epoch is not None and partition is None:
         raise _invalid(f"{protocol.LINK_EPOCH} is a claim on one partition: name it ({protocol.LINK_PARTITION})")
     until = read_until(link.remote_properties.get(protocol.LINK_UNTIL))
@@ -174,6 +211,10 @@ def _in_batches(link: SenderLink, partition: str | None, chosen: Selection, wish
     of_one = partition is not None or (wish is not None and wish.group is not None)  # the nodes choose it
     whole = chosen.predicate is None or chosen.predicate.is_range
     return of_one and (wish is None or not wish.durable) and whole and link.presettled
+
+
+def _sends_batches(link: ReceiverLink) -> bool:
+    return agreed_version(link.remote_properties.get(protocol.RECORD_BATCHES)) is not None
 
 
 def _log(link: Link, name: str, broker: Broker) -> OneLog:

@@ -33,7 +33,7 @@ def first_need(link: Link, hub: HubAddress | None = None) -> Need | None:
         target = link.remote_target
         if link.wants_coordinator or not isinstance(target, Target) or not target.address:
             return None
-        return None if target.address in _SERVICES else Need("publish", "log", log_of(target.address))
+        return None if target.address in _SERVICES else need_to_publish(target.address)
     assert isinstance(link, SenderLink)
     source = link.remote_source
     if not isinstance(source, Source) or source.dynamic or not source.address:
@@ -43,6 +43,11 @@ def first_need(link: Link, hub: HubAddress | None = None) -> Need | None:
     if source.address.endswith(protocol.INFO_SUFFIX):
         return Need("describe", "log", source.address.removesuffix(protocol.INFO_SUFFIX))
     return Need("consume", "log", log_of(source.address))
+
+
+def need_to_publish(address: str) -> Need:
+    """The right on the log that messages to an address need."""
+    return Need("publish", "log", log_of(address))
 
 
 def needs(plan: LinkPlan) -> Iterator[Need]:

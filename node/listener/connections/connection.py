@@ -129,7 +129,7 @@ class Connection(asyncio.Protocol):
             "server",
             container_id=self.broker.container_id,
             idle_timeout_s=config.idle_timeout_s,
-            offered_capabilities=(protocol.EVENT_STREAMS_CAPABILITY,),
+            offered_capabilities=(protocol.EVENT_STREAMS_CAPABILITY, protocol.ANONYMOUS_RELAY_CAPABILITY),
             properties={"product": "Holdfast", "node": self.broker.node_id, protocol.OPEN_NODES: self._other_nodes()},
             max_message_size=config.max_message_size,
             max_links=config.max_links_per_connection,

@@ -20,15 +20,18 @@ from itertools import repeat
 from typing import Any
 
 from holdfast.amqp import (
+    Ingested,
     MalformedMessage,
     ReceiverLink,
     Transfers,
 )
 from holdfast.amqp.errors import DECODE_ERROR, Error
 from holdfast.amqp.messages.message_validation import all_data
+from holdfast.amqp.messages.routing_fields import GROUP_ID, text_property, with_group_key
 from holdfast.records.record_batch import RecordBatch
 from node.listener import errors
 from node.listener.amqp_transactions.connection_transaction import ClientTransaction
+from node.listener.attach.address_form import GROUP_KEY_LIMIT
 from node.listener.attach.link_plan import LinkPlan
 from node.listener.endpoint import EndpointHost
 from node.listener.errors import Refused
@@ -52,6 +55,7 @@ class IncomingMessageLink(IncomingLink):
     def __init__(self, host: EndpointHost, link: ReceiverLink, plan: LinkPlan) -> None:
         super().__init__(host, link, plan)
         self._choice = PartitionChoice(plan)
+        self._reads_group_id = plan.hub is None  # the service of Event Hubs does not
 
     # -------------------------------------------------------------------------------------------- messages come in
 
@@ -68,7 +72,7 @@ class IncomingMessageLink(IncomingLink):
     def _messages(self, deliveries: list[Any], payloads: list[bytes], transaction: ClientTransaction | None) -> None:
         count, size = self._count(payloads)
         partition = self.plan.partition
-        if not all_data(payloads):
+        if self.plan.key is not None or not all_data(payloads):
             self._sort(deliveries, payloads, transaction)
             return
         if partition is None:
@@ -104,6 +108,8 @@ class IncomingMessageLink(IncomingLink):
 
     def _open(self, envelope: Envelope) -> tuple[str, RecordBatch]:
         """The envelope's partition, and the records to store."""
+        if self.plan.key is not None:
+            raise Refused(errors.batch_under_key(self.plan.log))
         partitions = self._choice.all()
         contents = read_plain(envelope)
         chosen = self._choice.choose(contents.target_partition, contents.group_key, partitions)
@@ -118,7 +124,7 @@ class IncomingMessageLink(IncomingLink):
         for handle, payload in zip(handles, payloads, strict=False):
             own = [handle] if deliveries else []
             try:
-                message = routing_annotations.read(payload)
+                message = self._with_key(routing_annotations.read(payload))
                 partition = self._choice.choose(message.target_partition, message.group_key, partitions)
             except MalformedMessage as problem:
                 text = f"the message cannot be read: {problem}; correct it, do not resend it"
@@ -140,6 +146,18 @@ class IncomingMessageLink(IncomingLink):
             batch = QueuedBatch(gathered.deliveries, sealed_messages(records), len(records), gathered.size)
             batch.in_row = batch.count == len(payloads)
             self._submit(partition, batch, transaction)
+
+    def _with_key(self, message: Ingested) -> Ingested:
+        """The message with the key that its group-id or the link's address says, if it says none itself."""
+        if message.group_key is not None:
+            return message
+        key = text_property(message.stored, GROUP_ID) if self._reads_group_id else None
+        key = key or self.plan.key
+        if key is None:
+            return message
+        if len(key) > GROUP_KEY_LIMIT:
+            raise Refused(errors.key_too_long(len(key), GROUP_KEY_LIMIT))
+        return Ingested(with_group_key(message.stored, key), message.target_partition, key)
 
     def on_change(self) -> None:
         self._choice.changed()

@@ -2,20 +2,20 @@
 
 Problem: its annotations may name the partition, or a group key that is hashed to one; the link may be bound to one.
 Rule: a message that contradicts the link, or names a partition that does not exist, is refused; it is never put
-somewhere else. Messages without routing go to one partition after the other.
+somewhere else. Messages without routing go to one partition after the other, from any: a client that attaches anew for
+each message spreads them, too.
 """
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 
 from holdfast.amqp.key_partitioner import partition_index
 from node.listener import errors
+from node.listener.attach.address_form import GROUP_KEY_LIMIT
 from node.listener.attach.link_plan import LinkPlan
 from node.listener.errors import Refused
-
-GROUP_KEY_LIMIT = 4096
-"""Longest group key, in characters. Hashing is Python: a key of a megabyte would stop the node for a second."""
 
 GROUP_KEY_CACHED = 128
 """Longest group key in the cache of hashed keys, in characters: the cache is bounded by count."""
@@ -25,7 +25,7 @@ class PartitionChoice:
     def __init__(self, plan: LinkPlan) -> None:
         self._plan = plan
         self._known: Sequence[str] | None = None  # until something changes
-        self._turn = 0  # of the round robin
+        self._turn = random.randrange(1 << 16)  # of the round robin
 
     def changed(self) -> None:
         """Forget the partitions: the log may have others now, or none."""

@@ -42,6 +42,12 @@ from node.listener.outgoing.redelivery import Redelivery
 from node.listener.outgoing.single_deliveries import SingleDeliveries
 from node.partition.api import After, Earliest, Latest, ReaderClaim, ReadError, Start
 
+OUTCOMES = ("amqp:accepted:list", "amqp:rejected:list", "amqp:released:list", "amqp:modified:list")
+"""Outcomes that a receiver may give."""
+
+CAPABILITIES = ("queue", "topic")
+"""Capabilities of a source that JMS clients ask for: a log serves as either."""
+
 LEAST_UNSETTLED = 8
 """Deliveries that a link may have unsettled even when its connection is at its limit: other links shut none out."""
 
@@ -95,8 +101,17 @@ class OutgoingLink(Endpoint):
     # ---------------------------------------------------------------------- for links that read in somebody's name
 
     def _source(self) -> Source:
-        """The source of the answer, with the filters in force."""
-        return Source(address=self.plan.address, distribution_mode="copy", filter=dict(self._selection.in_force))
+        """The source of the answer, with the filters, outcomes and capabilities in force."""
+        asked = self.link.remote_source
+        outcomes = asked.outcomes if isinstance(asked, Source) and asked.outcomes else OUTCOMES
+        wanted = asked.capabilities if isinstance(asked, Source) else ()
+        return Source(
+            address=self.plan.address,
+            distribution_mode="copy",
+            filter=dict(self._selection.in_force),
+            outcomes=tuple(name for name in outcomes if name in OUTCOMES),
+            capabilities=tuple(name for name in wanted if name in CAPABILITIES),
+        )
 
     def _properties(self) -> dict[str, object]:
         """Link properties of the answer."""

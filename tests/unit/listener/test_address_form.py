@@ -51,7 +51,10 @@ def test_what_cannot_be_read_is_refused_by_the_word(address: str, said: str) -> 
     assert refused.value.error.condition == "amqp:invalid-field"
 
 
-def test_a_target_has_a_partition_alone() -> None:
+def test_a_target_has_a_partition_and_a_key_alone() -> None:
     assert read_form("orders?partition=3", OF_TARGET) == AddressForm("orders", partition("3"))
-    with pytest.raises(Refused, match="'start' is not known here; there are partition"):
+    assert read_form("orders?key=a%26b", OF_TARGET) == AddressForm("orders", key="a&b")
+    with pytest.raises(Refused, match="the key has 4097 characters; at most 4096"):
+        read_form(f"orders?key={'k' * 4097}", OF_TARGET)
+    with pytest.raises(Refused, match="'start' is not known here; there are partition, key"):
         read_form("orders?start=earliest", OF_TARGET)

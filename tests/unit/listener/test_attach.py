@@ -38,7 +38,7 @@ async def test_the_answer_names_the_effective_partition_of_bound_links_only(
         ("nowhere", None, "amqp:not-found"),
         ("wide", "4", "amqp:not-found"),
         ("wide/$info", None, "amqp:not-allowed"),
-        (Target(), None, "amqp:invalid-field"),
+        (Target(address=""), None, "amqp:invalid-field"),
         (Target(dynamic=True), None, "amqp:not-implemented"),
         (Coordinator(("amqp:local-transactions",)), None, "amqp:not-implemented"),
     ],

@@ -74,7 +74,7 @@ RECEIVERS: dict[str, tuple[Any, Any, str]] = {
     "epoch without a group": (source(), {PARTITION: symbol("0"), EPOCH: 5}, INVALID),
     "properties, a list": (source(), ["a", "b"], INVALID),
     "properties, keyed by numbers": (source(), {1: 2}, INVALID),
-    "source, null": (None, None, INVALID),
+    "source, null": (None, None, NOT_FOUND),
     "source, a text": ("wide", None, INVALID),
     "source, described as nothing known": (Described(ulong(0x99), ["wide"]), None, INVALID),
     "source, a map": (Described(ulong(0x28), {"address": "wide"}), None, INVALID),
@@ -120,9 +120,8 @@ RECEIVERS: dict[str, tuple[Any, Any, str]] = {
 }
 
 SENDERS: dict[str, tuple[Any, Any, str]] = {
-    "target, null": (None, None, INVALID),
     "target, a text": ("wide", None, INVALID),
-    "target, no address": (Described(ulong(0x29), []), None, INVALID),
+    "target, empty address": (Described(ulong(0x29), [""]), None, INVALID),
     "target, dynamic": (Described(ulong(0x29), [None, None, None, None, True]), None, NOT_IMPLEMENTED),
     "target, no such log": (Described(ulong(0x29), ["nowhere"]), None, NOT_FOUND),
     "target, $info": (Described(ulong(0x29), ["wide/$info"]), None, NOT_ALLOWED),
