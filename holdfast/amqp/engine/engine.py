@@ -44,6 +44,7 @@ from holdfast.amqp.framing.handshake import (
     anonymous,
     frame,
 )
+from holdfast.amqp.framing.performatives import DETACH_FRAME
 from holdfast.amqp.framing.sasl import FixedLogin, Login
 from holdfast.amqp.links.dispositions import write_condition, write_data
 from holdfast.amqp.links.link import MIXED, Session
@@ -286,12 +287,38 @@ class Engine(EventPump):
             header -= len(data)
         if not data or self.closed:
             return header + len(data)
-        scanner, data = self._scanner, data if isinstance(data, bytes) else bytes(data)
+        data = data if isinstance(data, bytes) else bytes(data)
+        return header + (self._receive_watched if self._early.watches else self._receive_frames)(data, some)
+
+    def _receive_watched(self, data: bytes, some: bool) -> int:
+        """Receive while the peer owes a detach (`early_handles.py`)."""
+        early = self._early
+        stream, held = early.held + data, len(early.held)
+        early.held = b""
+        at = self._scanner.until_frame(stream)
+        found = None if at is None else early.find(stream, at)
+        if found is None or found.start > 0:
+            stop, taken = len(stream) if found is None else found.start, 0
+            while taken <= held and taken < stop and not self.closed:
+                taken += self._receive_frames(stream[taken:stop], some)
+            return len(data) if self.closed else taken - held
+        if not found.code:
+            early.held = stream
+        elif found.code == DETACH_FRAME:
+            early.paid(found.place)
+        else:
+            self._scanner.push(early.detached_early(found.place))
+            self._pump()
+            self._receive_frames(stream[: found.end], False)
+        return found.end - held
+
+    def _receive_frames(self, data: bytes, some: bool) -> int:
+        scanner = self._scanner
         taken = scanner.push_some(data) if some else scanner.push_parted(data) or scanner.push(data)
         self._pump()
         if not self.closed and scanner.skipped():
             self._fail(Error(ILLEGAL_STATE, "a begin or attach that answers nothing"), corrupt=True)
-        return header + taken
+        return taken
 
     def _receive_prelude(self, data: Any, *, worked: bool = False) -> bytes:
         handshake = self._handshake

@@ -40,6 +40,7 @@ from holdfast.amqp.events import (
     SessionOpened,
 )
 from holdfast.amqp.framing.attach_fields import frames_of, with_fields
+from holdfast.amqp.framing.early_handles import EarlyHandles
 from holdfast.amqp.framing.frame_scanner import FrameScanner
 from holdfast.amqp.framing.full_lists import FullLists, needs_full_lists
 from holdfast.amqp.framing.handshake import AMQP_HEADER, frame, performative
@@ -49,6 +50,7 @@ from holdfast.amqp.framing.performatives import (
     MAX_CONTROL_FRAME_BYTES,
     MAX_CONTROL_VALUES,
     OPEN_FRAME,
+    Place,
     ScannedFrame,
 )
 from holdfast.amqp.links.delivery_state_encoding import error_value
@@ -134,6 +136,12 @@ class EventPump(TransferPump):
         lib.pn_connection_collect(self._connection, self._collector)
         lib.pn_transport_set_tracer(self._transport, _on_log_line)
         self._scanner = FrameScanner(self._transport)
+        self._early = EarlyHandles(self._is_parting)
+
+    def _is_parting(self, place: Place) -> bool:
+        channel, handle = place
+        session = self._channels.get(channel) if channel is not None else None
+        return session is not None and handle is not None and session._handles.get(handle) in self._early.parting
 
     def _pump(self) -> None:
         """Turns proton's queued events into ours until the queue is empty."""
@@ -230,6 +238,7 @@ class EventPump(TransferPump):
             self._report(LinkDetached(link, False, error))
         if session._channel is not None:
             self._channels.pop(session._channel, None)
+            self._early.session_ended(session._channel)
         session._drop()
         lib.pn_session_close(impl)
         lib.pn_session_free(impl)
@@ -342,6 +351,7 @@ class EventPump(TransferPump):
         self._links.clear()
         self._sessions.clear()
         self._channels.clear()
+        self._early.clear()
         self._events.append(ConnectionClosed(error))
 
     def _die(self, error: Error | None, last_words: bytes) -> None:

@@ -316,6 +316,12 @@ class FrameScanner:
         self._searched = size
         return size, False
 
+    def until_frame(self, data: bytes) -> int | None:
+        """Bytes of the data before a frame begins. None: that cannot be told yet."""
+        if 0 < self._pending < 4 and self._pending + len(data) < 4:
+            return None
+        return self._missing(data)
+
     def _missing(self, data: bytes) -> int:
         """Bytes that the unfinished frame at the end of the last push lacks."""
         pending = self._pending

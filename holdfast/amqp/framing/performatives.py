@@ -16,7 +16,7 @@ from holdfast.amqp.errors import MalformedMessage
 from holdfast.amqp.framing.payload_bypass import list_end
 
 OPEN_FRAME, BEGIN_FRAME, ATTACH_FRAME = 0x10, 0x11, 0x12
-FLOW_FRAME, TRANSFER_FRAME, DISPOSITION_FRAME = 0x13, 0x14, 0x15
+FLOW_FRAME, TRANSFER_FRAME, DISPOSITION_FRAME, DETACH_FRAME = 0x13, 0x14, 0x15, 0x16
 _WANTED = (OPEN_FRAME, BEGIN_FRAME, ATTACH_FRAME)
 
 MAX_CONTROL_FRAME_BYTES = 16 * 1024
@@ -172,6 +172,22 @@ def acquisitions(stream: bytes) -> Iterator[Place]:
         match fields[4:5] + fields[10:11]:
             case [int(handle), dict(properties)] if ACQUISITION in properties:
                 yield channel, int(handle)
+
+
+def first_fields(body: bytes, count: int) -> list[Any]:
+    """Up to `count` fields of a performative, as far as they hold no other values."""
+    begin = 3 if body[1] == 0x53 else 10
+    found: list[Any] = []
+    if body[begin : begin + 1] not in (b"\xc0", b"\xd0"):
+        return found
+    at, end = begin + (3 if body[begin] == 0xC0 else 9), len(body)
+    try:
+        while len(found) < count and at < end and body[at] >> 4 < 0xC and body[at]:
+            value, at = decode_value(body, at, end)
+            found.append(value)
+    except MalformedMessage:
+        return found
+    return found
 
 
 def _few_fields(body: bytes) -> list[Any] | None:

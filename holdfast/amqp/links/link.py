@@ -24,6 +24,7 @@ from cproton import lib
 from holdfast.amqp.encoding.codec import encode_symbol_map, encode_value, symbol_array, symbols_of, ulong
 from holdfast.amqp.errors import ILLEGAL_STATE, NOT_IMPLEMENTED, Error, Unencodable, UsageError
 from holdfast.amqp.framing.attach_fields import DESIRED_CAPABILITIES, MAX_MESSAGE_SIZE, PROPERTIES
+from holdfast.amqp.framing.early_handles import EarlyHandles
 from holdfast.amqp.framing.performatives import ScannedFrame
 from holdfast.amqp.links.dispositions import text, write_condition, write_data
 from holdfast.amqp.links.terminus import (
@@ -55,6 +56,7 @@ class LinkEngine(Protocol):
     kept_bytes: int
     _graveyard: list[Any]
     _ended_sessions: list[Any]
+    _early: EarlyHandles
 
     def _expect_output(self) -> None: ...
     def _attach_saying(self, link: Any, said: Mapping[int, bytes]) -> None: ...
@@ -279,6 +281,8 @@ class Link:
 
     def _shut(self, error: Error | None, *, closed: bool) -> None:
         self._state = CLOSED
+        if self._handle is not None:
+            self._engine._early.parting.add(self)
         if error is not None:
             write_condition(lib.pn_link_condition(self._impl), error)
         if closed:
@@ -329,6 +333,7 @@ class Link:
         if self._handle is not None:
             self.session._handles.pop(self._handle, None)
             self._handle = None
+            self._engine._early.parting.discard(self)
 
 
 def _can_be_said(impl: Any, terminus: Source | Target | Coordinator | None) -> bool:
