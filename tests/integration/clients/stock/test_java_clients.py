@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+
 import pytest
 
-from tests.integration.clients.stock.java_clients import MISSING, PROGRAMS, JavaClient
+from holdfast.amqp.key_partitioner import partition_index
+from tests.integration.clients.stock.java_clients import ANSWER_WITHIN_S, MISSING, PROGRAMS, JavaClient, build
 from tests.integration.clusters.cluster import Cluster
 from tests.integration.workloads.plain import read
 
@@ -47,3 +50,30 @@ def test_a_java_client_reads_history_by_its_address(cluster: Cluster, log_name: 
         client.do("send", f"{log_name}?partition=1", "-", *(f"m{number}" for number in range(5)))
         client.do("subscribe", "all", f"{log_name}?partition=1&start=earliest")
         assert client.do("receive", "all", 5) == [f"m{number}" for number in range(5)]
+
+
+def test_jms_does_on_a_log_what_it_can_say_of_destinations(cluster: Cluster, log_name: str) -> None:
+    """Keys, browsers, selectors, durable subscribers and their end, a relay, and requests with answers."""
+    partitions = 3
+    cluster.create(log_name, partitions)
+    cluster.create(f"{log_name}-answers", 1)
+    host, _, port = cluster.address(1).rpartition(":")
+    words = ["java", "-Xmx128m", "-XX:+UseSerialGC", "-cp", build(), "holdfast.clients.Destinations", host, port]
+    done = subprocess.run([*words, log_name], capture_output=True, text=True, timeout=ANSWER_WITHIN_S, check=False)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr[-4000:]}"
+    said = dict(line.partition("=")[::2] for line in done.stdout.splitlines())
+    assert said["browsed"].split(",") == ["by address", "by group", "by relay"]
+    assert said["selected"] == "by group"
+    assert said["went on"] == "m2"
+    assert said["began anew"] == "m3"
+    assert "InvalidDestinationException" in said["unsubscribed twice"]
+    assert "not-found" in said["unrouted"] or "nowhere" in said["unrouted"]
+    assert "create a log for answers" in said["temporary"]
+    assert said["answered"] == "answer to r1"
+    assert said["closed"] == "in peace"
+    keyed = [event.body for event in read(cluster.address(2), log_name, 7) if event.partition == of_ann(partitions)]
+    assert [body for body in keyed if body.startswith("by ")] == ["by address", "by group", "by relay"]
+
+
+def of_ann(partitions: int) -> str:
+    return str(partition_index("ann", partitions))
