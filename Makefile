@@ -78,7 +78,7 @@ check: lint
 
 # With a short life of a cluster that Ansible builds, where we are root and may make namespaces.
 test: lint $(ANSIBLE_VENV)/.installed $(SPARK_INSTALLED) $(DOCS_INSTALLED)
-	@scripts/system-packages.sh --optional rhea java zookeeper provision container
+	@scripts/system-packages.sh --optional rhea java zookeeper provision proxy container
 	@scripts/toxiproxy.sh --optional >/dev/null
 	@$(PYTHON_BIN) -m chaos.disk --optional
 	HOLDFAST_ANSIBLE=$(abspath $(ANSIBLE_VENV)) $(PYTHON_BIN) -m pytest -n $(JOBS) --dist worksteal -q --durations=40 --durations-min=10 $(ARGS)

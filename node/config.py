@@ -16,11 +16,15 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from node.listener.connections.proxy_header import Network
 from node.security.authentication import is_loopback
 from node.startup.config_errors import described
 
 MAX_NODES = 7
 """Every node votes in the metadata group; a majority of more than seven costs more than it protects."""
+
+MAX_PROXIES = 64
+"""Networks of proxies of a listener: each connection is looked up in all of them."""
 
 MAX_LISTENERS = 16
 MAX_LISTENER_NAME_CHARACTERS = 200
@@ -171,10 +175,17 @@ class ListenerSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     client_ca_file: str = ""  # authorities whose certificates clients may show, PEM
     client_certificate: Literal["optional", "required"] = "optional"  # whether clients must show one
     server_names: dict[str, CertificateSection] = {}  # other certificates, for clients that ask for those names
+    # addresses or networks of proxies: their connections must begin with a PROXY header, version 2, with the client
+    proxies: list[str] = []
 
     @property
     def bind_address(self) -> HostAndPort:
         return parse_address(self.bind, f"listener.{self.name}.bind")
+
+    @property
+    def proxy_networks(self) -> tuple[Network, ...]:
+        """`proxies`, read. Raises ConfigError."""
+        return tuple(_network(text, f"listener.{self.name}.proxies") for text in self.proxies)
 
     @property
     def advertised(self) -> HostAndPort:
@@ -403,11 +414,26 @@ def _check_listeners(config: Config) -> None:
         parse_address(listener.bind, f"listener.{listener.name}.bind")
         reached_address(listener.advertise or listener.bind, f"listener.{listener.name}.advertise")
         _check_tls(listener)
+        _check_proxies(listener)
         for node, address in listener.address_map.items():
             ids = [peer.id for peer in config.cluster.peers]
             if not node.isdigit() or (ids and int(node) not in ids):
                 raise ConfigError(f"listener.{listener.name}.address_map: {node!r} is no node id of {ids}")
             reached_address(address, f"listener.{listener.name}.address_map.{node}")
+
+
+def _check_proxies(listener: ListenerSection) -> None:
+    if len(listener.proxies) > MAX_PROXIES:
+        raise ConfigError(f"listener.{listener.name}.proxies: {len(listener.proxies)} of them; name a network instead")
+    _ = listener.proxy_networks
+
+
+def _network(text: str, where: str) -> Network:
+    try:
+        return ipaddress.ip_network(text)
+    except ValueError as problem:
+        told = f"{where}: {text!r} is no address and no network such as 192.0.2.0/28 ({problem})"
+        raise ConfigError(told) from None
 
 
 def _check_tls(listener: ListenerSection) -> None:

@@ -418,6 +418,7 @@ class Node:
                 group_hold_s=section.group_hold_s,
                 tls=tls,
                 tls_mode="on" if section.tls == "off" else section.tls,
+                proxies=section.proxy_networks,
             ),
             self._gates.gate(section, tls),
             self._accounts,

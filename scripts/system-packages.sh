@@ -11,6 +11,7 @@
 #   rabbitmq  rabbitmq-server, a peer of `make bench`
 #   zookeeper zookeeper and a Java runtime, for the tests of discovery (they start servers of their own)
 #   provision the above, with sshd, ip and logrotate: the hosts of `make provision-test`
+#   proxy     haproxy and keepalived, for the tests of one service name
 #   container mmdebstrap and buildah, which make the container image, and podman with what it needs, which runs it
 #
 # What is missing is installed by apt-get when we are root, and named exactly when we are not. Nothing that is there is
@@ -73,6 +74,11 @@ sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.
         command -v ip >/dev/null 2>&1 || [ -x /usr/sbin/ip ] || need iproute2 "network namespaces for those hosts"
         [ -x /usr/sbin/logrotate ] || need logrotate "rotates logs on provisioned hosts"
         ;;
+    proxy)
+        command -v haproxy >/dev/null 2>&1 || [ -x /usr/sbin/haproxy ] || need haproxy "a proxy in front of the nodes"
+        command -v keepalived >/dev/null 2>&1 || [ -x /usr/sbin/keepalived ] ||
+            need keepalived "checks what the role writes for floating addresses"
+        ;;
     container)
         command -v mmdebstrap >/dev/null 2>&1 || need mmdebstrap "lays out the system of the container image"
         command -v buildah >/dev/null 2>&1 || need buildah "makes the container image"
@@ -83,7 +89,8 @@ sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.
         [ -x /usr/lib/podman/aardvark-dns ] || need aardvark-dns "finds those containers by their names"
         ;;
     *)
-        echo "system-packages.sh: unknown group '$group' (build, rhea, java, rabbitmq, zookeeper, provision, container)" >&2
+        known="build, rhea, java, rabbitmq, zookeeper, provision, proxy, container"
+        echo "system-packages.sh: unknown group '$group' ($known)" >&2
         exit 2
         ;;
     esac

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from node.listener.connections.proxy_header import Network
 from node.listener.limits.memory_budgets import CONNECTION_BYTES
 from node.security.tls import ServerTls
 
@@ -21,6 +22,7 @@ class ListenerConfig:
     redirect: RedirectPolicy = "auto"
     tls: ServerTls | None = None  # None: plain connections only
     tls_mode: Literal["on", "start", "any"] = "on"  # from the first byte; plain, until a client asks for it; or both
+    proxies: tuple[Network, ...] = ()  # that say for whom they come, and are believed
 
     # A message is at most one Raft entry, which crosses to the other nodes in one piece.
     max_message_size: int = 4 * 1024 * 1024

@@ -92,7 +92,7 @@ class Listener:
         """Listen. Raises OSError when the address cannot be had."""
         self._loop = asyncio.get_running_loop()
         host, port = self.config.bind_host, self.config.bind_port
-        if self.config.tls is None:
+        if self.config.tls is None and not self.config.proxies:
             self._server = await self._loop.create_server(lambda: Connection(self), host, port, backlog=BACKLOG)
         else:
             self._server = self._front_door()
@@ -101,14 +101,14 @@ class Listener:
 
     def _front_door(self) -> TlsAcceptor:
         config = self.config
-        assert config.tls is not None
         return TlsAcceptor(
-            lambda deadline_s: Connection(self, deadline_s),
+            lambda deadline_s, client: Connection(self, deadline_s, client),
             config.tls,
             config.tls_mode,
             self.notes,
             handshake_s=config.handshake_timeout_s,
             backlog=BACKLOG,
+            proxies=config.proxies,
         )
 
     async def stop(self) -> None:

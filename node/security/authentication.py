@@ -104,8 +104,9 @@ class Gate:
         self._rules = SharedAccessKeys(self.policy.access, box)
         self._credentials = Credentials(self.policy.access.users.get, lambda: self.policy.access.access_secret)
 
-    def channel(self, transport: asyncio.BaseTransport) -> Channel:
-        peer = str(transport.get_extra_info("peername"))
+    def channel(self, transport: asyncio.BaseTransport, client: tuple[str, int] | None = None) -> Channel:
+        """Facts about a connection. `client`: its address and port, if a proxy has said them."""
+        peer = str(client or transport.get_extra_info("peername"))
         inside: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
         if inside is None:
             return Channel(peer)

@@ -43,8 +43,9 @@ class Visitor:
     def peer(self) -> str:
         return self._channel.peer
 
-    def arrived(self, transport: asyncio.BaseTransport) -> None:
-        self._channel = self._gate.channel(transport)
+    def arrived(self, transport: asyncio.BaseTransport, client: tuple[str, int] | None = None) -> None:
+        """Note the connection. `client`: its address and port, if a proxy has said them."""
+        self._channel = self._gate.channel(transport, client)
 
     def mechanisms(self) -> Mapping[str, Mechanism]:
         return self._gate.mechanisms(self._channel)

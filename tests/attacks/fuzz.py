@@ -1,9 +1,9 @@
 """Nonsense for every port of a node: frames, logins, the calls of nodes, requests for metrics. From a seed.
 
-`python -m tests.attacks.fuzz SEED COUNT AMQP_PORT RPC_PORT HTTP_PORT` tries COUNT conversations, a few at a time, and
-ends when the node has ended each of them, or they were given up. What is looked for is judged beside it: a node that
-dies, grows, stands still, or turns an honest client away. A conversation that keeps mostly to the rules goes deepest:
-the frames come from the generator that the engine's own tests use (`tests/unit/amqp/hostile.py`).
+`python -m tests.attacks.fuzz SEED COUNT AMQP_PORT RPC_PORT HTTP_PORT PROXIED_PORT` tries COUNT conversations, a few at
+a time, and ends when the node has ended each of them, or they were given up. What is looked for is judged beside it: a
+node that dies, grows, stands still, or turns an honest client away. A conversation that keeps mostly to the rules goes
+deepest: the frames come from the generator that the engine's own tests use (`tests/unit/amqp/hostile.py`).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 
 from holdfast.amqp import symbol
 from holdfast.amqp.framing.handshake import AMQP_HEADER, SASL_HEADER, TLS_HEADER, frame, performative
+from node.listener.connections.proxy_header import SIGNATURE
 from tests.attacks import wire
 from tests.unit.amqp import hostile
 
@@ -76,6 +77,18 @@ def login(rng: random.Random) -> Words:
     yield AMQP_HEADER + frame(0, performative(0x10, ["late"]))
 
 
+def proxied(rng: random.Random) -> Words:
+    """A header of a proxy, mostly a good one, and AMQP behind it."""
+    family = rng.choice((0x11, 0x11, 0x21, 0x31, 0x00, rng.randrange(256)))
+    rest = rng.randbytes(rng.choice((12, 12, 36, 216, 0, 5, 1024, 1025, 60_000)))
+    size = len(rest) if rng.random() < 0.8 else rng.randrange(1 << 16)
+    command = rng.choice((0x21, 0x21, 0x20, rng.randrange(256)))
+    said = SIGNATURE + struct.pack(">BBH", command, family, size) + rest
+    said = rng.choice((said, said, said, b"PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n"))
+    yield spoil(rng, said) if rng.random() < 0.3 else said
+    yield from rng.choice((frames, login, noise))(rng)
+
+
 def calls(rng: random.Random) -> Words:
     """HTTP/2 as gRPC speaks it, or nearly."""
     yield HTTP2_PREFACE if rng.random() < 0.9 else rng.randbytes(rng.randrange(200))
@@ -105,12 +118,13 @@ KINDS: dict[str, tuple[str, Callable[[random.Random], Words]]] = {
     "values": ("amqp", values),
     "login": ("amqp", login),
     "amqp-noise": ("amqp", noise),
+    "proxied": ("proxied", proxied),
     "calls": ("rpc", calls),
     "rpc-noise": ("rpc", noise),
     "requests": ("http", requests),
     "http-noise": ("http", noise),
 }
-WEIGHTS = (8, 3, 3, 1, 3, 1, 1, 1)
+WEIGHTS = (8, 3, 3, 1, 3, 3, 1, 1, 1)
 
 
 async def converse(rng: random.Random, port: int, words: Words) -> None:
@@ -157,4 +171,4 @@ async def run(seed: int, count: int, ports: dict[str, int]) -> dict[str, int]:
 
 if __name__ == "__main__":
     first, many, *given = map(int, sys.argv[1:])
-    print(asyncio.run(run(first, many, dict(zip(("amqp", "rpc", "http"), given, strict=True)))))
+    print(asyncio.run(run(first, many, dict(zip(("amqp", "rpc", "http", "proxied"), given, strict=True)))))

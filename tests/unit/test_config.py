@@ -209,3 +209,12 @@ def test_tls_of_a_listener_needs_its_files_and_nothing_is_given_in_vain() -> Non
     ):
         with pytest.raises(ConfigError, match=word):
             parse(GOOD + lines)
+
+
+def test_proxies_of_a_listener_are_addresses_or_networks() -> None:
+    good = parse(GOOD + 'proxies = ["192.0.2.7", "2001:db8::/32"]')
+    assert [str(network) for network in good.listener[0].proxy_networks] == ["192.0.2.7/32", "2001:db8::/32"]
+    for given, word in (('["proxy.example"]', "no address and no network"), ('["192.0.2.7/24"]', "host bits"),
+                        (str(["192.0.2.7"] * 65).replace("'", '"'), "name a network instead")):  # fmt: skip
+        with pytest.raises(ConfigError, match=word):
+            parse(GOOD + f"proxies = {given}")

@@ -62,6 +62,7 @@ MAX_ROUNDS = 8
 _MECHANISMS, _INIT, _CHALLENGE, _RESPONSE, _OUTCOME = 0x40, 0x41, 0x42, 0x43, 0x44
 
 TLS_HELLO = b"\x16\x03"
+_PROXY = (b"\r\n\r\n\x00\r\n", b"PROXY ")
 _HTTP = (b"GET ", b"POST", b"HEAD", b"PUT ", b"OPTI", b"PRI ", b"HTTP", b"DELE", b"CONN")
 
 Mechanisms = Mapping[str, Mechanism] | Callable[[], Mapping[str, Mechanism]]
@@ -80,6 +81,8 @@ def stranger(head: bytes) -> str:
         return f"HTTP ({head!r}) on an AMQP port"
     if head.startswith(TLS_HEADER[: len(head)]) and len(head) > 4:
         return "asked to start TLS, which this port does not offer: connect without TLS, or to a TLS listener"
+    if head.startswith(_PROXY):
+        return "a PROXY header on a listener that names no proxies: name this one in listener.proxies, or send none"
     return f"its first bytes are {head!r}"
 
 

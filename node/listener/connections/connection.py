@@ -93,10 +93,14 @@ class Connection(asyncio.Protocol):
     """Implements `EndpointHost`, `attach_handler.Attacher`, `socket_input.InputOwner`, `event_queue.Handler` and
     `socket_output.OutputOwner`."""
 
-    def __init__(self, listener: ConnectionOwner, deadline_s: float | None = None) -> None:
-        """`deadline_s`: in the loop's time, for the AMQP open; None: counted from the connection."""
+    def __init__(
+        self, listener: ConnectionOwner, deadline_s: float | None = None, client: tuple[str, int] | None = None
+    ) -> None:
+        """`deadline_s`: in the loop's time, for the AMQP open; None: counted from the connection. `client`: the peer's
+        address and port, as a proxy says them; None: those of the socket."""
         config = listener.config
         self._deadline_s = deadline_s
+        self._client = client
         self.listener = listener
         self.broker = listener.broker
         self.config = config
@@ -149,10 +153,10 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self.address = str((transport.get_extra_info("peername") or ("?",))[0])
+        self.address = str((self._client or transport.get_extra_info("peername") or ("?",))[0])
         self.intake.open(self._transport)
         self.outlet.open(self._transport)
-        self.visitor.arrived(transport)
+        self.visitor.arrived(transport, self._client)
         self._peer = self.visitor.peer
         admission = self.listener.admit(self)
         self._excess = admission == "excess"

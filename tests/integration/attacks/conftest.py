@@ -18,8 +18,9 @@ from tests.ports import free_ports
 
 class AttackTarget:
     def __init__(self, directory: Path) -> None:
-        self.http_port = next(iter(free_ports(1)))
-        monitoring = f'[monitoring]\nbind = "127.0.0.1:{self.http_port}"'
+        self.http_port, self.proxied_port = free_ports(2)
+        proxied = f'[[listener]]\nname = "proxied"\nbind = "127.0.0.1:{self.proxied_port}"\nproxies = ["127.0.0.1"]'
+        monitoring = f'{proxied}\n[monitoring]\nbind = "127.0.0.1:{self.http_port}"'
         self.cluster = Cluster(directory / "target", ClusterSettings(nodes=1, more=monitoring))
         self.cluster.start()
         for log in ("honest", "target", "log"):

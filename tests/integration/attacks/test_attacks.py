@@ -77,7 +77,7 @@ def test_idle_sockets_do_not_keep_a_supervisor_out(target: AttackTarget) -> None
 def test_nonsense_on_every_port_ends_in_nothing(target: AttackTarget) -> None:
     seconds = number_from("HOLDFAST_FUZZ_SECONDS", 0)
     seed = number_from("HOLDFAST_SEED", 1)
-    ports = (target.port, target.rpc_port, target.http_port)
+    ports = (target.port, target.rpc_port, target.http_port, target.proxied_port)
     until_s = time.monotonic() + seconds
     base: int | None = None
     for first in itertools.count(seed, FUZZ_COUNT):
