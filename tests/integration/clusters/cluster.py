@@ -97,6 +97,7 @@ class ClusterSettings:
     clocks: Mapping[int, OffsetClock] = field(default_factory=dict)  # of nodes whose clock goes wrong on order
     crash_points: Path | None = None  # a directory in which places can be armed, see `cluster/crash_points.py`
     more: str = ""  # further sections of every node's configuration, as they stand there
+    more_of: Mapping[int, str] = field(default_factory=dict)  # the same, of single nodes
     peer_tls: Path | None = None  # a directory with ca.pem, and node1.pem and node1.key for each node
     security: Security = field(default_factory=Security)  # of the administrator that the tests' own requests come from
     disks: Mapping[int, FaultyDisk] = field(
@@ -162,7 +163,12 @@ class Cluster:
         if self.settings.min_free_bytes is not None:
             storage += f"\nmin_free_bytes = {self.settings.min_free_bytes}"
         storage += "".join(f"\n{key} = {json.dumps(value)}" for key, value in self.settings.storage.items())
-        return "\n\n".join([*lines, storage, '[log]\nlevel = "info"', self.settings.more]) + "\n"
+        return (
+            "\n\n".join(
+                [*lines, storage, '[log]\nlevel = "info"', self.settings.more, self.settings.more_of.get(node.id, "")]
+            )
+            + "\n"
+        )
 
     def _found_by(self, node: NodeFiles) -> list[str]:
         named = f"[cluster]\nname = {json.dumps(self.name)}"

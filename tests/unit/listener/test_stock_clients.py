@@ -105,6 +105,7 @@ async def test_messages_come_back_as_they_were_sent(node: SingleNode) -> None:
         return found
 
     got = await asyncio.to_thread(client)
+    assert got.annotations.pop(symbol("event-streams-group-key")) == "g", "its group-id is its key"
     for name in (
         "body",
         "durable",
