@@ -37,7 +37,7 @@ HANDLE: Final = {ATTACH_FRAME: 1, DETACH_FRAME: 0}
 """Place of the handle among the fields of a frame."""
 
 
-class Found(NamedTuple):
+class FrameOfConcern(NamedTuple):
     """A frame of concern at stream[start:end]; `code` 0: it is unfinished, and may be one."""
 
     start: int
@@ -60,19 +60,19 @@ class EarlyHandles:
     def watches(self) -> bool:
         return bool(self.parting or self._owed or self.held)
 
-    def find(self, stream: bytes, at: int) -> Found | None:
+    def find(self, stream: bytes, at: int) -> FrameOfConcern | None:
         """The first frame of concern from `at` on, where a frame begins."""
         size = len(stream)
         while at < size:
             if at + _FRAME.size > size:
-                return Found(at, size)
+                return FrameOfConcern(at, size)
             length, offset, _, _ = _FRAME.unpack_from(stream, at)
             if length < _FRAME.size:
                 return None  # proton refuses it
             end, seen = at + length, at + 4 * offset + _DESCRIPTOR_BYTES
             if length <= MAX_CONTROL_FRAME_BYTES:
                 if end > size and (seen > size or self._kind(stream[at:]) in HANDLE):
-                    return Found(at, size)
+                    return FrameOfConcern(at, size)
                 if end <= size and (found := self._concern(stream, at, end)) is not None:
                     return found
             at = end
@@ -84,14 +84,14 @@ class EarlyHandles:
         shown = len(beginning).to_bytes(4, "big") + beginning[4:]
         return next((code for code, *_ in frames(shown)), 0)
 
-    def _concern(self, stream: bytes, at: int, end: int) -> Found | None:
+    def _concern(self, stream: bytes, at: int, end: int) -> FrameOfConcern | None:
         for code, channel, body, after in frames(stream[at:end]):
             if code in HANDLE:
                 fields = first_fields(stream[at + body : at + after], HANDLE[code] + 1)
                 handle = fields[HANDLE[code]] if len(fields) > HANDLE[code] else None
                 place = (channel, int(handle) if isinstance(handle, uint) else None)
                 if self._is_parting(place) if code == ATTACH_FRAME else self._owed[place] > 0:
-                    return Found(at, end, code, place)
+                    return FrameOfConcern(at, end, code, place)
         return None
 
     def detached_early(self, place: Place) -> bytes:

@@ -63,7 +63,13 @@ def verdict(*words: object) -> tuple[int, str]:
 
 
 NODES = {f"node{number}": {"holdfast_node_address": f"192.0.2.{number}"} for number in (1, 2, 3)}
-INTERFACES = [name for _, name in socket.if_nameindex() if name != "lo"]
+MULTICAST = 0x1000
+"""Flag of an interface that VRRP can use."""
+INTERFACES = [
+    name
+    for _, name in socket.if_nameindex()
+    if name != "lo" and int(Path(f"/sys/class/net/{name}/flags").read_text(), 16) & MULTICAST
+]
 FLOATING = {"service_name_address": "192.0.2.100/24", "service_name_interface": (*INTERFACES, "eth0")[0]}
 
 
