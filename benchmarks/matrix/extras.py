@@ -1,6 +1,8 @@
-"""Extras of `make bench` beside the rows: lone events, many idle partitions, and the wait after a node is killed.
+"""Extras of `make bench` beside the rows: lone events, many idle partitions, the wait after a node is killed, and
+Event Hubs' SDKs.
 
-Each runs on clusters of its own. The goals of the last two are bounds in seconds and cores, without a rival.
+Each runs on clusters of its own. The goals of the last three are bounds, without a rival: seconds, cores, and CPU in
+times our own client's.
 """
 
 from __future__ import annotations
@@ -16,11 +18,12 @@ from benchmarks.client import failover, lone
 from benchmarks.matrix.goals import GoalVerdict, limited
 from benchmarks.peers.base import running
 from benchmarks.peers.holdfast import Holdfast
-from benchmarks.subjects import partitions
+from benchmarks.subjects import event_hubs, partitions
 
 LONE_S = 10.0
 PARTITIONS = 1000
 IDLE_S = 15.0
+PUBLISH_S = 5.0
 KILLED = ("Holdfast", "Kafka", "Artemis fsync, two replicas")
 
 
@@ -90,10 +93,24 @@ def one_failover(directory: Path, repeats: int, console: Console) -> ExtraTable:
     return ExtraTable(FAILOVER, failover.COLUMNS, failover.rows(kills), verdicts, notes)
 
 
+def hubs_sdks(directory: Path, repeats: int, console: Console) -> ExtraTable:
+    with console.status(SDKS), running(peer := Holdfast("fsync", directory)):
+        ways, remarks = event_hubs.ways(directory)
+        published = event_hubs.measure(peer, ways, repeats, PUBLISH_S)
+    verdicts = tuple(
+        limited(f"{one.title}: {SDKS}", event_hubs.ratio(one, published), event_hubs.GOAL, "times our client's")
+        for one in published
+        if one.title != event_hubs.OWN
+    )
+    return ExtraTable(SDKS, event_hubs.COLUMNS, event_hubs.rows(published), verdicts, remarks)
+
+
+SDKS = "nodes' CPU for an event of 100 B through SDKs of Event Hubs"
 FAILOVER = "from a kill of the leader to the next acknowledgement"
 
 EXTRAS = (
     Extra("lone", "lone events", lone_events),
     Extra("partitions", f"{PARTITIONS:,} partitions", many_partitions),
     Extra("failover", FAILOVER, one_failover),
+    Extra("event-hubs", SDKS, hubs_sdks),
 )
