@@ -91,6 +91,9 @@ class _Producing(IncomingMessageLink):
     def _take_envelope(
         self, own: list[Any], envelope: Envelope, size: int, transaction: ClientTransaction | None
     ) -> None:
+        if envelope.plain:
+            super()._take_envelope(own, envelope, size, transaction)
+            return
         try:
             front, *messages = (as_stored(message) for message in (envelope.front, *envelope.messages))
         except MalformedMessage as problem:
