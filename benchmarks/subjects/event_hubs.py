@@ -61,7 +61,7 @@ class PublishingRun:
 
 @dataclass(frozen=True)
 class PublishingCost:
-    """What one way to publish cost, as medians of its runs."""
+    """Cost of one way to publish, as medians of its runs."""
 
     title: str
     events_per_s: float

@@ -109,7 +109,7 @@ def _all_plain(messages: Sequence[bytes]) -> bool:
 
 
 def _behind_id(message: bytes) -> int:
-    """Where properties end that hold a message-id alone, a short text in a large list; 0: it begins with others."""
+    """The end of properties that hold a message-id alone, a short text in a large list; 0: it begins with others."""
     if message[:7] != _LARGE_PROPERTIES or message[8:13] != _ONE_TEXT or len(message) < 14:
         return 0
     end = 14 + message[13]
