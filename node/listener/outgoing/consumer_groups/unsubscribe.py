@@ -4,8 +4,8 @@ That is how a JMS client unsubscribes: it names the link, and no address. So the
 of the logs that the peer may consume. It ends as one does whose receiver closes its link: for good. A detach that does
 not close ends nothing.
 
-Rules never broken: a source that is read is left alone, and the peer told so; "there is none" is said only when every
-partition was asked.
+Rules never broken: a source that is read is left alone, and the peer told so, once the end of a link that has just been
+closed would be known; "there is none" is said only when every partition was asked.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from node.listener.attach.link_plan import LinkPlan
 from node.listener.broker_interface import Broker
 from node.listener.endpoint import Endpoint, EndpointHost
 from node.listener.errors import Refused
+from node.listener.outgoing.consumer_groups.ownership_claims import CONTINUE_WAIT_S
 from node.partition.api import Failed
 from node.partition.consumer_groups.group_queries import GroupList, ListGroups
 from node.partition.consumer_groups.group_state import Delete, End, terminus_key
@@ -46,11 +47,18 @@ async def find_source(host: Searcher, link: SenderLink) -> dict[str, list[str]]:
     logs = [log["name"] for log in listed["logs"] if host.visitor.may(Need("consume", "log", log["name"]))]
     views = [(log, view) for log in logs if (view := broker.describe(log)) is not None]
     places = [(log, partition) for log, view in views for partition in view.partitions]
+    loop = asyncio.get_running_loop()
+    deadline_s = loop.time() + CONTINUE_WAIT_S
     limit, found, silent = asyncio.Semaphore(QUESTIONS_AT_ONCE), dict[str, list[str]](), list[str]()
 
     async def ask(log: str, partition: str) -> None:
         async with limit:
             answer = await _question(broker, log, partition, key)
+            while (
+                isinstance(answer, GroupList) and any(row.active for row in answer.groups) and loop.time() < deadline_s
+            ):
+                await asyncio.sleep(RETRY_DELAY_S)  # the end of its receiver's link may not be known yet
+                answer = await _question(broker, log, partition, key)
         if not isinstance(answer, GroupList):
             silent.append(f"{log}/{partition}")
         elif any(row.active for row in answer.groups):

@@ -8,6 +8,7 @@ import pytest
 
 from holdfast import protocol
 from holdfast.amqp import Described, Drained, LinkDetached, Source, Target, symbol
+from node.listener.outgoing.consumer_groups import unsubscribe
 from node.partition.consumer_groups.group_state import terminus_key
 from tests.unit.listener.support.consuming import attached, durable, offsets, terms
 from tests.unit.listener.support.peer import Peer, eventually
@@ -112,7 +113,23 @@ async def test_a_detach_that_does_not_close_ends_nothing(node: SingleNode) -> No
         assert known(node) == 4
 
 
-async def test_what_is_read_or_belongs_to_another_is_left_alone(node: SingleNode) -> None:
+async def test_a_source_whose_reader_is_leaving_is_found(node: SingleNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of a link is known in its partitions a moment after its detach."""
+    monkeypatch.setattr(unsubscribe, "CONTINUE_WAIT_S", 60.0)
+    async with Peer(node.port, container="a") as peer:
+        link = await attached(peer, terms(group=None, partition=None), durable("wide"), name="mine")
+        session = peer.engine.open_session()
+        found = peer.engine.open_receiver(None, name="mine", target=Target(), session=session)  # type: ignore[arg-type]
+        await peer.flush()
+        link.detach()
+        await peer._opened(found)
+        assert found.remote_source.address == "wide"
+
+
+async def test_what_is_read_or_belongs_to_another_is_left_alone(
+    node: SingleNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unsubscribe, "CONTINUE_WAIT_S", 0.0)
     async with Peer(node.port, container="a") as peer, Peer(node.port, container="b") as other:
         await attached(peer, terms(group=None, partition=None), durable("wide"), name="mine")
         assert (await other.refused(by_name(other))).condition == "amqp:not-found"

@@ -34,7 +34,12 @@ public final class Destinations {
         Connection connection = new JmsConnectionFactory(uri).createConnection();
         connection.setClientID(words[2]);
         connection.start();
-        new Destinations(connection.createSession(Session.AUTO_ACKNOWLEDGE), words[2]).run();
+        try {
+            new Destinations(connection.createSession(Session.AUTO_ACKNOWLEDGE), words[2]).run();
+        } catch (JMSException | RuntimeException problem) {
+            problem.printStackTrace();
+            System.exit(1); // the client's threads would go on
+        }
         connection.close();
         say("closed", "in peace");
     }
