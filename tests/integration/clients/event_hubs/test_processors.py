@@ -17,67 +17,17 @@ import pytest
 from click.testing import CliRunner
 
 from holdfast.cli.app import main
-from holdfast.client.transport.security.credentials import Security
 from tests.integration.clients.event_hubs import sdk
 from tests.integration.clients.event_hubs.connection_strings import connection_string
 from tests.integration.clients.event_hubs.sdk import Reading, consumer, send
-from tests.integration.clusters.cluster import Cluster, ClusterSettings, wait_until
-from tests.ports import free_ports
+from tests.integration.clients.event_hubs.stored import GROUP, HUB, PARTITIONS, Stored
+from tests.integration.clusters.cluster import Cluster, wait_until
 
-blob = pytest.importorskip("azure.eventhub.extensions.checkpointstoreblob", reason="the SDK's store is not installed")
+pytest.importorskip("azure.eventhub.extensions.checkpointstoreblob", reason="the SDK's store is not installed")
 blob_aio = pytest.importorskip("azure.eventhub.extensions.checkpointstoreblobaio", reason="its asyncio form is not")
 core = pytest.importorskip("azure.core.exceptions")
 
 pytestmark = pytest.mark.cluster
-
-HUB, GROUP, PARTITIONS = "Orders", "Billing", 4
-ROOT = "very secret"
-
-
-class Stored:
-    """A cluster with a checkpoint store at every node, and a hub."""
-
-    def __init__(self, directory: Path, *, nodes: int = 1, closed: bool = False) -> None:
-        ports = free_ports(nodes)
-        self.doors = [f"127.0.0.1:{port}" for port in ports]
-        self.password = directory / "password"
-        self.password.write_text(ROOT)
-        secrets = directory / "secrets.key"
-        secrets.write_text(base64.b64encode(os.urandom(32)).decode())
-        self.cluster = Cluster(directory / "cluster", ClusterSettings(nodes=nodes))
-        for node, door in zip(self.cluster.nodes.values(), self.doors, strict=True):
-            more = (
-                f'\n[checkpoints]\nbind = "{door}"\n[security]\nsecrets_file = "{secrets}"\nplain_without_tls = true\n'
-            )
-            node.config_path.write_text(node.config_path.read_text() + more)
-        self.cluster.start()
-        self.cluster.create(HUB, PARTITIONS)
-        self.cluster.wait_led(HUB)
-        self.account, self.key, self.other_key = "any", base64.b64encode(b"any").decode(), ""
-        if closed:
-            self.cluster.call(lambda admin: admin.add_user("root", ROOT, roles=["admin"]))
-            self.cluster.settings.security = Security(user="root", password=ROOT, mechanism="PLAIN")
-            self.cluster.call(lambda admin: admin.add_rule("reader", ["listen"], scope=HUB))
-            self.cluster.call(lambda admin: admin.add_rule("sender", ["send"], scope=HUB))
-            self.account, self.key = "reader", self.cluster.call(lambda admin: admin.rule_keys("reader"))["primary"]
-            self.other_key = self.cluster.call(lambda admin: admin.rule_keys("sender"))["primary"]
-
-    def text(self, node: int = 1) -> str:
-        rule = () if self.account == "any" else (self.account, self.key)
-        return connection_string(self.cluster.address(node), HUB, *rule)
-
-    def store_text(self, door: str = "", account: str = "", key: str = "") -> str:
-        account = account or self.account
-        return (
-            f"DefaultEndpointsProtocol=http;AccountName={account};AccountKey={key or self.key};"
-            f"BlobEndpoint=http://{door or self.doors[0]}/{account}"
-        )
-
-    def store(self, **options: str) -> Any:
-        return blob.BlobCheckpointStore.from_connection_string(self.store_text(**options), "checkpoints")
-
-    def describe(self, group: str = GROUP.lower()) -> list[dict[str, Any]]:
-        return list(self.cluster.call(lambda admin: admin.describe_group(HUB, group))["partitions"])
 
 
 @pytest.fixture(scope="module")
