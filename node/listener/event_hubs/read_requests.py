@@ -24,6 +24,9 @@ from node.security.connection_identity import Visitor
 
 HUB, PARTITION = "com.microsoft:eventhub", "com.microsoft:partition"
 
+NO_REPLICATION = -1
+"""Epoch of sequence numbers where no other region has a copy. The Rust SDK takes no answer without it."""
+
 STATUS = {protocol.ARGUMENT_OUT_OF_RANGE: 400, "amqp:not-found": 404, "amqp:unauthorized-access": 401}
 """Status codes of errors. All others are 500."""
 
@@ -92,6 +95,7 @@ async def _partition(address: HubAddress, broker: Broker) -> Mapping[str, Any]:
         "last_enqueued_sequence_number": last,
         "last_enqueued_offset": str(last),
         "last_enqueued_time_utc": timestamp(info.last_timestamp_ms or 0),
+        "last_enqueued_sequence_number_epoch": int32(NO_REPLICATION),
         "is_partition_empty": info.earliest_offset is None or info.earliest_offset > last,
     }
 

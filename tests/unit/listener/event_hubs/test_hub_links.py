@@ -358,5 +358,5 @@ async def test_every_read_is_answered(node: SingleNode, said: dict[str, str], st
             assert answer.body.value == {
                 "name": "trades", "type": "com.microsoft:partition", "partition": "0", "begin_sequence_number": -1,
                 "last_enqueued_sequence_number": -1, "last_enqueued_offset": "-1", "last_enqueued_time_utc": 0,
-                "is_partition_empty": True,
+                "last_enqueued_sequence_number_epoch": -1, "is_partition_empty": True,
             }  # fmt: skip
