@@ -43,12 +43,19 @@ class ForkedNode:
         self.stdout = os.fdopen(stdout, "rb")
         self.returncode: int | None = None
         self._pidfd, self._status = pidfd, status
+        self._lock = threading.Lock()  # descriptors are closed once, whichever threads look at the process
 
     def poll(self) -> int | None:
-        return self._returned(0)
+        if not self._lock.acquire(blocking=False):  # another thread is told of the end
+            return self.returncode
+        try:
+            return self._returned(0)
+        finally:
+            self._lock.release()
 
     def wait(self, timeout: float | None = None) -> int:
-        status = self._returned(timeout)
+        with self._lock:
+            status = self._returned(timeout)
         if status is None:
             raise subprocess.TimeoutExpired(f"node process {self.pid}", timeout or 0)
         return status
