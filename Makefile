@@ -95,7 +95,7 @@ docs: $(INSTALLED) $(DOCS_INSTALLED)
 	@echo "site/index.html"
 
 reference: $(INSTALLED)
-	@$(PYTHON_BIN) scripts/docs/reference.py
+	@$(PYTHON_BIN) -m scripts.docs.reference
 
 # Only the site needs the generator; without it the site's tests are skipped, and say so.
 $(DOCS_INSTALLED): scripts/docs/requirements.lock | $(INSTALLED)
@@ -173,7 +173,8 @@ soak: $(INSTALLED)
 	$(PYTHON_BIN) -m tests.simulation --kind mixed --seeds 0:$(OLDER_COPIES)
 	$(PYTHON_BIN) -m tests.simulation --kind in-bulk --seeds 0:$(OLDER_COPIES)
 	$(PYTHON_BIN) -m tests.simulation --kind slow-for-minutes --seeds 0:20
-	HOLDFAST_KILLS=20 HOLDFAST_FAULTS=40 HOLDFAST_MIXED=100 HOLDFAST_AWAY_EVENTS=100000 HOLDFAST_EVENTS=1000000 \
+	@$(PYTHON_BIN) -m tests.integration.clients.event_hubs.rust_programs --optional
+	HOLDFAST_SDK_KILL_SECONDS=60 HOLDFAST_KILLS=20 HOLDFAST_FAULTS=40 HOLDFAST_MIXED=100 HOLDFAST_AWAY_EVENTS=100000 HOLDFAST_EVENTS=1000000 \
 	    HOLDFAST_MISHAP_SECONDS=60 HOLDFAST_GROUP_SECONDS=60 HOLDFAST_POWER_LOSSES=50 HOLDFAST_PER_SECOND=2000 HOLDFAST_PARTITIONS=300 HOLDFAST_TRIMS=10 \
 	    HOLDFAST_TRANSACTION_SECONDS=120 HOLDFAST_SPARK_FAULTS=1 HOLDFAST_SPARK_ROWS=50000 HOLDFAST_WHOLE_DAY=1 HOLDFAST_OPERATIONS=100000 \
 	    $(PYTHON_BIN) -m pytest -n $(JOBS) --dist worksteal -q tests/integration

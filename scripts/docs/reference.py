@@ -1,7 +1,7 @@
-"""Pages of the reference that are written from the source: command line, client, errors, configuration, metrics.
+"""Pages of the reference that are written from the source: command line, client, errors, configuration, metrics, SDKs.
 
-    python scripts/docs/reference.py           writes them into docs/reference/
-    python scripts/docs/reference.py --check   exit status 1 when one is not as it would be written
+    python -m scripts.docs.reference           writes them into docs/reference/
+    python -m scripts.docs.reference --check   exit status 1 when one is not as it would be written
 
 The rule: a fact stands once, where the program has it; whoever reads the page reads that. A page that says something
 wrong is mended in the source. Rejected: making the pages only when the site is built. They would be missing for those
@@ -32,9 +32,12 @@ from holdfast.cli.app import main as command_line
 from holdfast.client import errors
 from node import config
 from node.monitoring import group_lag, metrics
+from scripts.docs import event_hubs_sdks
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = tuple(f"docs/reference/{name}.md" for name in ("cli", "client", "errors", "configuration", "metrics"))
+PAGES = tuple(
+    f"docs/reference/{name}.md" for name in ("cli", "client", "errors", "configuration", "metrics", "event-hubs-sdks")
+)
 HEAD = "<!-- Written by scripts/docs/reference.py (make reference) from {source}: change that. -->"
 COMMON_TO = 20
 """An option with the same words at so many commands is told once."""
@@ -60,6 +63,7 @@ def render(page: str) -> str:
     """The text of one of the `PAGES`."""
     makers: dict[str, Callable[[], Iterable[str]]] = {
         "cli": cli, "client": client, "errors": error_table, "configuration": configuration, "metrics": metric_table,
+        "event-hubs-sdks": sdks,
     }  # fmt: skip
     text = "\n".join(makers[Path(page).stem]())
     return re.sub(r"\n{3,}", "\n\n", text).rstrip("\n") + "\n"
@@ -72,6 +76,12 @@ def head(title: str, source: str) -> list[str]:
 def cell(text: str) -> str:
     """The text as a cell of a table holds it."""
     return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*")
+
+
+def sdks() -> Iterator[str]:
+    yield from event_hubs_sdks.page(
+        head("SDKs of Event Hubs", "scripts/docs/event_hubs_sdks.py and what tests measured")
+    )
 
 
 # ---------------------------------------------------------------- the command line

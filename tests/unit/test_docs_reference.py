@@ -8,7 +8,7 @@ import pytest
 
 import holdfast.client
 from holdfast.client import AdminClient
-from scripts.docs import reference
+from scripts.docs import event_hubs_sdks, reference
 
 ROOT = Path(__file__).parents[2]
 
@@ -26,6 +26,17 @@ def test_the_page_of_the_client_has_all_of_it() -> None:
     methods = [name for name in dir(AdminClient) if not name.startswith("_")]
     assert len(methods) > 30
     assert [name for name in methods if f"\n### AdminClient.{name}()\n" not in page] == []
+
+
+def test_each_proof_of_an_sdk_is_a_test() -> None:
+    for sdk in event_hubs_sdks.SDKS:
+        assert set(sdk.proofs) <= set(event_hubs_sdks.COLUMNS)
+        for proof in sdk.proofs.values():
+            file, _, name = proof.partition("::")
+            function, _, made_of = name.rstrip("]").partition("[")
+            text = (event_hubs_sdks.TESTS / file).read_text(encoding="utf-8")
+            assert f"def {function}(" in text, proof
+            assert not made_of or f'Sdk("{made_of}"' in (event_hubs_sdks.TESTS / "programs.py").read_text("utf-8")
 
 
 def test_every_error_and_every_command_is_told() -> None:

@@ -22,6 +22,8 @@ from typing import Any
 import pytest
 
 from holdfast.cli.local_cluster import child_processes
+from tests.integration.clients.event_hubs import rust_programs
+from tests.integration.clients.event_hubs.hub_cluster import HubCluster
 from tests.integration.clients.npm import installed
 from tests.integration.clients.stock.java_clients import MISSING, build
 from tests.integration.clusters.cluster import wait_until
@@ -39,7 +41,7 @@ class Launch:
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
-class Program:
+class SdkProgram:
     """One that runs until `finish`; `said` is what it wrote so far."""
 
     def __init__(self, launch: Launch, *words: str) -> None:
@@ -73,7 +75,7 @@ class Program:
     def until(self, reached: Callable[[], object], what: str) -> None:
         """Wait. A failure that the program tells of, and its end, are not waited out."""
         wait_until(lambda: reached() or self.all("failed") or self._process.poll() is not None, what, WITHIN_S)
-        assert (self.all("failed"), self._process.poll()) == ([], None), what
+        assert (failed := self.all("failed"), self._process.poll()) == ([], None), f"{what}: {failed}"
 
     def finish(self) -> None:
         """Let it end by itself, without a failure."""
@@ -83,7 +85,7 @@ class Program:
             status = self._process.wait(WITHIN_S)
         finally:
             self.kill()
-        assert (status, failed := self.all("failed")) == (0, []), failed
+        assert (status, failed := self.all("failed")) == (0, []), f"{status}: {failed}"
 
     def kill(self) -> None:
         """kill -9: it is gone, without a word. Nothing happens to one that has ended."""
@@ -113,6 +115,10 @@ def _java() -> Launch:
     return Launch(["java", "-Xmx256m", "-XX:+UseSerialGC", "-cp", path, "holdfast.clients.Processor"])
 
 
+def _rust() -> Launch:
+    return Launch([str(rust_programs.program("sdk"))])
+
+
 def go_program(package: str) -> Path:
     """A program of the Go module beside this file, built."""
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "holdfast-tests" / "go"
@@ -132,12 +138,28 @@ def go_program(package: str) -> Path:
 
 @dataclass(frozen=True)
 class Sdk:
-    """An SDK: how its program starts, what it needs, and how the program calls its processor."""
+    """An SDK: how its producer and its processor start, and what they need."""
 
     name: str
     launch: Callable[[], Launch]
     missing: str
     process: str = "process"
+
+    def producer(self, stored: HubCluster, hub: str, address: str) -> SdkProgram:
+        """Start a producer for all partitions of a hub."""
+        return SdkProgram(self.launch(), "send", stored.text(hub=hub, address=address), *self._endpoint(address))
+
+    def processor(self, stored: HubCluster, hub: str, group: str, *, address: str = "", store: str = "") -> SdkProgram:
+        """Start a processor."""
+        address = address or stored.cluster.address(1)
+        if self.name == "rust":
+            container = f"http://{store or stored.doors[0]}/checkpoints"  # nothing is signed, so no account
+            return SdkProgram(Launch([str(rust_programs.program("store"))]), hub, f"amqp://{address}", container, group)
+        text = stored.text(hub=hub, address=address)
+        return SdkProgram(self.launch(), self.process, text, stored.store_text(store), group)
+
+    def _endpoint(self, address: str) -> list[str]:
+        return [f"amqp://{address}"] if self.name == "rust" else []
 
 
 def _absent(*tools: str) -> str:
@@ -154,6 +176,7 @@ SDKS = {
         Sdk("javascript", _javascript, _absent("node", "npm")),
         Sdk("go", _go, _absent("go")),
         Sdk("java", _java, ", ".join(MISSING)),
+        Sdk("rust", _rust, rust_programs.missing()),
     )
 }
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from proton import Data, Described, Message, int32, symbol, timestamp, ubyte, uint, ulong
 
-from tests.integration.clients.event_hubs.stored import HUB, Stored
+from tests.integration.clients.event_hubs.hub_cluster import HUB, HubCluster
 from tests.integration.clusters.cluster import Cluster
 from tests.integration.workloads.raw import (
     AMQP_HEADER,
@@ -304,7 +304,7 @@ def test_what_is_not_there_is_refused(
 
 
 def test_the_checkpoint_store_answers_as_the_processor_expects(tmp_path: Path) -> None:
-    stored = Stored(tmp_path)
+    stored = HubCluster(tmp_path)
     try:
         host, _, port = stored.doors[0].rpartition(":")
         base = f"/any/checkpoints/localhost/{HUB.lower()}/billing"

@@ -19,8 +19,8 @@ from click.testing import CliRunner
 from holdfast.cli.app import main
 from tests.integration.clients.event_hubs import sdk
 from tests.integration.clients.event_hubs.connection_strings import connection_string
+from tests.integration.clients.event_hubs.hub_cluster import GROUP, HUB, PARTITIONS, HubCluster
 from tests.integration.clients.event_hubs.sdk import Reading, consumer, send
-from tests.integration.clients.event_hubs.stored import GROUP, HUB, PARTITIONS, Stored
 from tests.integration.clusters.cluster import Cluster, wait_until
 
 pytest.importorskip("azure.eventhub.extensions.checkpointstoreblob", reason="the SDK's store is not installed")
@@ -31,8 +31,8 @@ pytestmark = pytest.mark.cluster
 
 
 @pytest.fixture(scope="module")
-def stored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stored]:
-    made = Stored(tmp_path_factory.mktemp("stored"))
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubCluster]:
+    made = HubCluster(tmp_path_factory.mktemp("stored"))
     yield made
     complaints = made.cluster.complaints()
     made.cluster.close()
@@ -48,7 +48,7 @@ class Noting(Reading):
         super()._on_event(context, event)
 
 
-def test_two_processors_share_and_the_second_goes_on_where_the_first_stopped(stored: Stored) -> None:
+def test_two_processors_share_and_the_second_goes_on_where_the_first_stopped(stored: HubCluster) -> None:
     text = stored.text()
     for partition in range(PARTITIONS):
         send(text, str(partition), [f"{partition} {number}" for number in range(5)])
@@ -77,7 +77,7 @@ def test_two_processors_share_and_the_second_goes_on_where_the_first_stopped(sto
     assert again.bodies == ["last"], "it began behind the checkpoints"
 
 
-def test_the_asyncio_store_of_the_sdk_does_the_same(stored: Stored) -> None:
+def test_the_asyncio_store_of_the_sdk_does_the_same(stored: HubCluster) -> None:
     async def claim() -> None:
         store = blob_aio.BlobCheckpointStore.from_connection_string(stored.store_text(), "checkpoints")
         async with store:
@@ -111,7 +111,7 @@ def _checkpoint(group: str, number: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def test_of_many_that_claim_at_once_one_has_the_partition(stored: Stored) -> None:
+def test_of_many_that_claim_at_once_one_has_the_partition(stored: HubCluster) -> None:
     won: list[str] = []
     begin = threading.Barrier(8)
 
@@ -129,7 +129,7 @@ def test_of_many_that_claim_at_once_one_has_the_partition(stored: Stored) -> Non
     assert [one["owner_id"] for one in stored.store().list_ownership("another-name", HUB, "race")] == won
 
 
-def test_a_log_made_anew_has_no_checkpoints(stored: Stored) -> None:
+def test_a_log_made_anew_has_no_checkpoints(stored: HubCluster) -> None:
     cluster, store = stored.cluster, stored.store()
     cluster.create("again", 1)
     cluster.wait_led("again")
@@ -193,13 +193,13 @@ OWNERSHIP = f"/any/c/ns/{HUB.lower()}/raw/ownership/0"
     ],
     ids=itertools.count(),
 )  # fmt: skip
-def test_each_request_gets_its_answer(stored: Stored, request_: str, status: int, code: str) -> None:
+def test_each_request_gets_its_answer(stored: HubCluster, request_: str, status: int, code: str) -> None:
     found = _asked(stored.doors[0], request_)
     assert found[:2] == (status, code), found
     assert list(stored.store().list_ownership("any", HUB, "nobody")) == [], "the store goes on"
 
 
-def test_an_ownership_can_be_removed_by_hand(stored: Stored) -> None:
+def test_an_ownership_can_be_removed_by_hand(stored: HubCluster) -> None:
     (mine,) = stored.store().claim_ownership([_wish("raw", "one")])
     head = f"DELETE {OWNERSHIP} HTTP/1.1\nHost: x\nAuthorization: SharedKey any:eA==\nIf-Match: "
     assert _asked(stored.doors[0], f'{head}"0x1"\n\n')[:2] == (412, "ConditionNotMet")
@@ -207,7 +207,7 @@ def test_an_ownership_can_be_removed_by_hand(stored: Stored) -> None:
     assert list(stored.store().list_ownership("any", HUB, "raw")) == []
 
 
-def test_logs_that_differ_in_case_only_share_no_checkpoints(stored: Stored) -> None:
+def test_logs_that_differ_in_case_only_share_no_checkpoints(stored: HubCluster) -> None:
     for name in ("twin", "Twin"):
         stored.cluster.create(name, 1)
         stored.cluster.wait_led(name)
@@ -216,13 +216,13 @@ def test_logs_that_differ_in_case_only_share_no_checkpoints(stored: Stored) -> N
 
 
 @pytest.mark.parametrize("header", ['If-Match: "0x' + "f" * 100 + '"', "x-ms-meta-ownerid: \xff", "x-ms-a: \xff"])
-def test_headers_that_make_no_sense_are_no_fault_of_the_store(stored: Stored, header: str) -> None:
+def test_headers_that_make_no_sense_are_no_fault_of_the_store(stored: HubCluster, header: str) -> None:
     request = f"PUT {OWNER}?comp=metadata{HEAD}{header}\nContent-Length: 0\n\n"
     assert _asked(stored.doors[0], request)[0] in (400, 404, 412)
 
 
 def test_only_a_rule_that_may_listen_opens_the_store(tmp_path: Path) -> None:
-    closed = Stored(tmp_path, closed=True)
+    closed = HubCluster(tmp_path, closed=True)
     try:
         assert list(closed.store().list_ownership("any", HUB, "g")) == []
         (mine,) = closed.store().claim_ownership([_wish("g", "one")])
@@ -249,7 +249,7 @@ def test_only_a_rule_that_may_listen_opens_the_store(tmp_path: Path) -> None:
 
 
 def test_leaders_die_under_a_processor(tmp_path: Path, make_cluster: Callable[..., Cluster]) -> None:
-    three = Stored(tmp_path, nodes=3)
+    three = HubCluster(tmp_path, nodes=3)
     cluster = three.cluster
     try:
         # Served by one node, whose peers die: an SDK knows one address.

@@ -1,7 +1,9 @@
 package holdfast.clients;
 
+import com.azure.core.amqp.exception.AmqpException;
 import com.azure.messaging.eventhubs.EventData;
 import com.azure.messaging.eventhubs.EventHubClientBuilder;
+import com.azure.messaging.eventhubs.EventHubProducerClient;
 import com.azure.messaging.eventhubs.EventProcessorClientBuilder;
 import com.azure.messaging.eventhubs.checkpointstore.blob.BlobCheckpointStore;
 import com.azure.messaging.eventhubs.models.EventPosition;
@@ -52,11 +54,24 @@ public final class Processor {
         for (var number = 0; !over; number++) {
             var partition = partitions.get(number % partitions.size());
             var body = partition + " " + number;
-            producer.send(List.of(new EventData(body)), new SendOptions().setPartitionId(partition));
+            sendOnce(producer, body, new SendOptions().setPartitionId(partition));
             say("{\"acknowledged\": [\"%s\"]}", body);
             Thread.sleep(PACE_MS);
         }
         producer.close();
+    }
+
+    private static void sendOnce(EventHubProducerClient producer, String body, SendOptions where) {
+        try {
+            producer.send(List.of(new EventData(body)), where);
+        } catch (AmqpException error) {
+            // The SDK's word for a connection that ends while it opens a link: it takes the link's limit for 0, sends
+            // nothing, and does not try again.
+            if (!error.getMessage().contains("maximum message size: 0 kb")) {
+                throw error;
+            }
+            sendOnce(producer, body, where);
+        }
     }
 
     private static void process(String text, String store, String group, Thread stopped) throws InterruptedException {

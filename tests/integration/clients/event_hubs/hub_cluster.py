@@ -16,7 +16,7 @@ HUB, GROUP, PARTITIONS = "Orders", "Billing", 4
 ROOT = "very secret"
 
 
-class Stored:
+class HubCluster:
     """A cluster with a checkpoint store at every node, and a hub."""
 
     def __init__(self, directory: Path, *, nodes: int = 1, closed: bool = False) -> None:
