@@ -116,7 +116,7 @@ def _java() -> Launch:
 
 
 def _rust() -> Launch:
-    return Launch([str(rust_programs.program("sdk"))])
+    return Launch([str(rust_programs.program("store"))])
 
 
 def go_program(package: str) -> Path:
@@ -138,28 +138,28 @@ def go_program(package: str) -> Path:
 
 @dataclass(frozen=True)
 class Sdk:
-    """An SDK: how its producer and its processor start, and what they need."""
+    """An SDK: how its producer and its processor start, and what they need. `sends_by`: SDK of the producer under
+    kills, where the own one may hang for good."""
 
     name: str
     launch: Callable[[], Launch]
     missing: str
     process: str = "process"
+    sends_by: str = ""
 
     def producer(self, stored: HubCluster, hub: str, address: str) -> SdkProgram:
         """Start a producer for all partitions of a hub."""
-        return SdkProgram(self.launch(), "send", stored.text(hub=hub, address=address), *self._endpoint(address))
+        by = SDKS[self.sends_by or self.name]
+        return SdkProgram(by.launch(), "send", stored.text(hub=hub, address=address))
 
     def processor(self, stored: HubCluster, hub: str, group: str, *, address: str = "", store: str = "") -> SdkProgram:
         """Start a processor."""
         address = address or stored.cluster.address(1)
         if self.name == "rust":
             container = f"http://{store or stored.doors[0]}/checkpoints"  # nothing is signed, so no account
-            return SdkProgram(Launch([str(rust_programs.program("store"))]), hub, f"amqp://{address}", container, group)
+            return SdkProgram(self.launch(), hub, f"amqp://{address}", container, group)
         text = stored.text(hub=hub, address=address)
         return SdkProgram(self.launch(), self.process, text, stored.store_text(store), group)
-
-    def _endpoint(self, address: str) -> list[str]:
-        return [f"amqp://{address}"] if self.name == "rust" else []
 
 
 def _absent(*tools: str) -> str:
@@ -176,7 +176,7 @@ SDKS = {
         Sdk("javascript", _javascript, _absent("node", "npm")),
         Sdk("go", _go, _absent("go")),
         Sdk("java", _java, ", ".join(MISSING)),
-        Sdk("rust", _rust, rust_programs.missing()),
+        Sdk("rust", _rust, rust_programs.missing(), sends_by="python"),
     )
 }
 

@@ -9,6 +9,7 @@ import pytest
 
 from tests.integration.clients.event_hubs import rust_programs
 from tests.integration.clients.event_hubs.connection_strings import connection_string
+from tests.integration.clients.event_hubs.programs import Launch, SdkProgram
 from tests.integration.clusters.cluster import Cluster
 
 WITHIN_S = 300
@@ -37,3 +38,17 @@ def test_a_tour_through_the_sdk(cluster: Cluster, log_name: str) -> None:
         {"behind": "second"},
         {"ousted": True},
     ]
+
+
+def test_a_producer_and_a_processor_without_a_store(cluster: Cluster, log_name: str) -> None:
+    cluster.create(log_name, 4)
+    cluster.wait_led(log_name)
+    address = cluster.address(1)
+    words = (connection_string(address, log_name), f"amqp://{address}")
+    launch = Launch([str(rust_programs.program("sdk"))])
+    producer = SdkProgram(launch, "send", *words)
+    processor = SdkProgram(launch, "process", *words, "in memory", "billing")
+    producer.until(lambda: len(producer.acknowledged) > 40, "it sends")
+    producer.finish()
+    processor.until(lambda: producer.acknowledged.keys() <= processor.seen.keys(), "all is read")
+    processor.finish()
