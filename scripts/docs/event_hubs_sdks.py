@@ -100,8 +100,8 @@ SDKS = (
             "A producer whose connection dies with an event in flight waits for its timeout, 60 seconds, and then for "
             "its delay, 30 seconds. Give it `retryOptions: { timeoutInMs: 10000, retryDelayInMs: 500 }`, as the test "
             "does.",
-            "A processor whose connection dies while it opens a partition reports `Unknown error encountered.`. It takes "
-            "that partition anew.",
+            "A processor whose connection dies while it opens a partition reports `Unknown error encountered.`. "
+            "It takes that partition anew.",
         ),
     ),
     Tried(
@@ -154,8 +154,8 @@ SDKS = (
             "The producer under kills is Python's.",
             "The newest version of its Blob store, 0.9.0, is for this version of the SDK. It cannot be built with the "
             "next.",
-            "That store signs nothing by Shared Key, so it needs a cluster that is open. Its container's URL has no account: "
-            " `http://127.0.0.1:10000/checkpoints`.",
+            "That store signs nothing by Shared Key, so it needs an open cluster. Its container's URL has no "
+            "account: `http://127.0.0.1:10000/checkpoints`.",
         ),
     ),
     Tried(
