@@ -199,7 +199,8 @@ class Cluster:
 
     @property
     def running(self) -> list[int]:
-        return [node.id for node in self.nodes.values() if node.process is not None and node.process.poll() is None]
+        processes = [(node.id, node.process) for node in self.nodes.values()]  # another thread may end one meanwhile
+        return [number for number, process in processes if process is not None and process.poll() is None]
 
     # ------------------------------------------------------------------------------------------- processes
 
