@@ -23,6 +23,13 @@ from azure.eventhub.extensions.checkpointstoreblobaio import BlobCheckpointStore
 PACE_S = 0.02
 """Between two batches: what is tested is failures, and a full speed would only hide them behind load."""
 
+PATIENCE = {"retry_total": 1000, "retry_mode": "fixed"}
+"""The asyncio consumer counts its retries over its whole life: the fourth connection that it loses is told as an error,
+and the longer it lives the longer it waits."""
+
+SOON = {"initial_backoff": 1, "increment_base": 2, "random_jitter_range": 1}
+"""The store waits for 15 s before it repeats a request, and the partition with it."""
+
 OPTIONS = {"load_balancing_interval": 1, "partition_ownership_expiration_interval": 10}
 
 
@@ -75,8 +82,8 @@ async def process(text: str, store_text: str, group: str) -> None:
     async def loses(context: Any, reason: Any) -> None:
         say(lost=context.partition_id, reason=str(reason))
 
-    store = AsyncBlobCheckpointStore.from_connection_string(store_text, "checkpoints")
-    options = {"checkpoint_store": store, **OPTIONS}
+    store = AsyncBlobCheckpointStore.from_connection_string(store_text, "checkpoints", **SOON)
+    options = {"checkpoint_store": store, **OPTIONS, **PATIENCE}
     async with AsyncConsumerClient.from_connection_string(text, group, **options) as consumer:
         receiving = asyncio.create_task(
             consumer.receive(
@@ -96,7 +103,7 @@ def process_sync(text: str, store_text: str, group: str) -> None:
         tell(context, event)
         context.update_checkpoint(event)
 
-    store = BlobCheckpointStore.from_connection_string(store_text, "checkpoints")
+    store = BlobCheckpointStore.from_connection_string(store_text, "checkpoints", **SOON)
     consumer = EventHubConsumerClient.from_connection_string(text, group, checkpoint_store=store, **OPTIONS)
     receiving = threading.Thread(
         target=lambda: consumer.receive(
