@@ -68,10 +68,10 @@ SDKS = (
         },
         kills="python",
         notes=(
-            "A consumer counts its retries over its whole life. Of the connections that it loses, the fourth is told as "
-            'an error, and its waits get longer. Give it `retry_total=1000, retry_mode="fixed"`, as the test does.',
-            "Both Python stores wait for 15 seconds before they repeat a request, and the partition waits with them. Give "
-            "them `initial_backoff=1, increment_base=2, random_jitter_range=1`, as the test does.",
+            "A consumer counts its retries over its whole life. Of the connections that it loses, the fourth is told "
+            'as an error, and its waits get longer. Give it `retry_total=1000, retry_mode="fixed"`, as the test does.',
+            "Both Python stores wait for 15 seconds before they repeat a request, and the partition waits with them. "
+            "Give them `initial_backoff=1, increment_base=2, random_jitter_range=1`, as the test does.",
         ),
     ),
     Tried(
