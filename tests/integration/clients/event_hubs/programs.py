@@ -138,19 +138,16 @@ def go_program(package: str) -> Path:
 
 @dataclass(frozen=True)
 class Sdk:
-    """An SDK: how its producer and its processor start, and what they need. `sends_by`: SDK of the producer under
-    kills, where the own one may hang for good."""
+    """An SDK: how its producer and its processor start, and what they need."""
 
     name: str
     launch: Callable[[], Launch]
     missing: str
     process: str = "process"
-    sends_by: str = ""
 
     def producer(self, stored: HubCluster, hub: str, address: str) -> SdkProgram:
         """Start a producer for all partitions of a hub."""
-        by = SDKS[self.sends_by or self.name]
-        return SdkProgram(by.launch(), "send", stored.text(hub=hub, address=address))
+        return SdkProgram(self.launch(), "send", stored.text(hub=hub, address=address))
 
     def processor(self, stored: HubCluster, hub: str, group: str, *, address: str = "", store: str = "") -> SdkProgram:
         """Start a processor."""
@@ -176,7 +173,7 @@ SDKS = {
         Sdk("javascript", _javascript, _absent("node", "npm")),
         Sdk("go", _go, _absent("go")),
         Sdk("java", _java, ", ".join(MISSING)),
-        Sdk("rust", _rust, rust_programs.missing(), sends_by="python"),
+        Sdk("rust", _rust, rust_programs.missing()),
     )
 }
 

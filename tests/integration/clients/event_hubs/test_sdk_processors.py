@@ -35,6 +35,9 @@ MOST_WAITED_S = 15.0
 SLOW = {"python-sync"}
 """SDKs that break that bound by themselves: its loop reconnects the partitions one after the other."""
 
+FRAGILE = {"rust"}
+"""SDKs that tell the application of a lost connection, or hang."""
+
 KILLED = Path(__file__).parent / "kills"
 """What was measured, for the page of the SDKs."""
 
@@ -94,7 +97,7 @@ def test_two_processors_share_and_a_third_goes_on_where_they_stopped(one_node: H
     assert rows("committed_position") == [7] * PARTITIONS
 
 
-@each_sdk(*(() if KILL_SECONDS else SLOW))
+@each_sdk(*FRAGILE, *(() if KILL_SECONDS else SLOW))
 def test_leaders_die_under_a_producer_and_a_processor(three_nodes: HubCluster, sdk: Sdk) -> None:
     hub, cluster = f"Killed-{sdk.name}", three_nodes.cluster
     three_nodes.make(hub)
