@@ -6,6 +6,7 @@ missing, its tests are skipped and say so.
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import json
 import os
@@ -120,19 +121,24 @@ def _rust() -> Launch:
 
 
 def go_program(package: str) -> Path:
-    """A program of the Go module beside this file, built."""
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "holdfast-tests" / "go"
-    home.mkdir(parents=True, exist_ok=True)
-    program = home / f"{package}-{os.getpid()}"
-    done = subprocess.run(
-        ["go", "build", "-o", str(program), f"./{package}"],
-        cwd=HERE / "go",
-        capture_output=True,
-        text=True,
-        timeout=WITHIN_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    """A program of the Go module beside this file, built once from what is in the work tree."""
+    files = sorted(path for path in (HERE / "go").rglob("*") if path.suffix in (".go", ".mod", ".sum"))
+    digest = hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()[:16]
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "holdfast-tests" / f"go-{digest}"
+    program = home / package
+    if not program.exists():
+        home.mkdir(parents=True, exist_ok=True)
+        built = home / f"{package}-{os.getpid()}"  # several test processes may build it; each puts the same in place
+        done = subprocess.run(
+            ["go", "build", "-o", str(built), f"./{package}"],
+            cwd=HERE / "go",
+            capture_output=True,
+            text=True,
+            timeout=WITHIN_S,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        built.rename(program)
     return program
 
 
