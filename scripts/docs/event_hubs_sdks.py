@@ -132,6 +132,8 @@ SDKS = (
         },
         kills="java",
         notes=(
+            "A producer whose connection dies while a link opens may raise `AmqpException` (`maximum message size: 0 "
+            "kb`). Nothing was sent. Send again, as the test does.",
             "A processor that is told to stop may report its own scheduler, which it has disposed of, as an error.",
         ),
     ),
