@@ -14,11 +14,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks.client import failover, lone
+from benchmarks.client import event_hubs, failover, lone
 from benchmarks.matrix.goals import GoalVerdict, limited
 from benchmarks.peers.base import running
 from benchmarks.peers.holdfast import Holdfast
-from benchmarks.subjects import event_hubs, partitions
+from benchmarks.subjects import partitions
 
 LONE_S = 10.0
 PARTITIONS = 1000

@@ -6,7 +6,7 @@ partition of a cluster of three: the SDKs in full batches of 1 MiB at the node t
 by `send_many` of as many events. They take turns, and the medians of each are compared. What idle nodes use is taken
 off: an SDK may publish so slowly that it would count.
 
-    python -m benchmarks.subjects.event_hubs --seconds 5
+    python -m benchmarks.client.event_hubs --seconds 5
 """
 
 from __future__ import annotations
