@@ -1,0 +1,74 @@
+"""Searches of a model: all states, the nearest first, or random walks where there are too many."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tests.simulation.membership_model.model import Broken, Model, Scope, State, first_state
+
+
+@dataclass
+class Found:
+    states: int = 0
+    is_complete: bool = False
+    broken: str = ""
+    path: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        seen = f"{self.states} states, {'complete' if self.is_complete else 'not complete'}"
+        return "\n  ".join([f"{seen}; {self.broken}", *self.path]) if self.broken else f"{seen}, nothing broken"
+
+
+def at(scope: Scope, steps: Sequence[str]) -> State:
+    """The state after these steps, of which each is the beginning of what `Model` calls it."""
+    model, state = Model(scope), first_state(scope)
+    for step in steps:
+        able = [(label, after) for label, after in model.successors(state) if label.startswith(step)]
+        assert len(able) == 1, f"{step!r} can happen in {len(able)} ways: {sorted(set(dict(model.successors(state))))}"
+        state = able[0][1]
+    return state
+
+
+def explore(scope: Scope, most: int, steps: Sequence[str] = ()) -> Found:
+    """All states from there on, breadth first, up to so many."""
+    model, first = Model(scope), at(scope, steps)
+    came: dict[State, tuple[State, str] | None] = {first: None}
+    queue = deque([first])
+    while queue and len(came) < most:
+        state = queue.popleft()
+        try:
+            for label, after in model.successors(state):
+                if after not in came:
+                    came[after] = (state, label)
+                    queue.append(after)
+        except Broken as error:
+            return Found(len(came), broken=str(error), path=[*steps, *_path(came, state)])
+    return Found(len(came), is_complete=not queue)
+
+
+def walk(scope: Scope, seed: int, most: int = 200) -> Found:
+    """One random way through the states."""
+    model, state, chance = Model(scope), first_state(scope), random.Random(seed)
+    path: list[str] = []
+    for _ in range(most):
+        try:
+            able = [(label, after) for label, after in model.successors(state) if after != state]
+        except Broken as error:
+            return Found(len(path), broken=str(error), path=path)
+        if not able:
+            break
+        label, state = chance.choice(able)
+        path.append(label)
+    return Found(len(path))
+
+
+def _path(came: dict[State, tuple[State, str] | None], state: State) -> list[str]:
+    labels: list[str] = []
+    step = came[state]
+    while step is not None:
+        labels.append(step[1])
+        step = came[step[0]]
+    return labels[::-1]

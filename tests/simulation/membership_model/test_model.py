@@ -1,0 +1,58 @@
+"""The model finds nothing wrong with the rules, and notices when one of them is left out."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.membership_model.model import Scope
+from tests.simulation.membership_model.scopes import (
+    LED_BY_1,
+    MOVE,
+    MUTATIONS,
+    SCOPES,
+    SWAP_OF_TWO,
+    ModelMutation,
+)
+from tests.simulation.membership_model.search import at, explore, walk
+
+COMPLETE: dict[str, tuple[Scope, int]] = {"swap-of-two": (SWAP_OF_TWO, 40_000)}
+PARTLY = 6_000
+"""States of each of the others, the nearest ones; the command searches on."""
+WALKS = 60
+
+
+@pytest.mark.parametrize("name", COMPLETE)
+def test_no_state_within_the_bounds_is_broken(name: str) -> None:
+    scope, most = COMPLETE[name]
+    found = explore(scope, most)
+    assert not found.broken, str(found)
+    assert found.is_complete
+
+
+@pytest.mark.parametrize("name", sorted(SCOPES.keys() - COMPLETE.keys()))
+def test_none_of_the_nearest_states_is_broken(name: str) -> None:
+    found = explore(SCOPES[name], PARTLY)
+    assert not found.broken, str(found)
+    assert found.states >= PARTLY
+
+
+def test_no_random_way_leads_to_a_broken_state() -> None:
+    found = [walk(MOVE, seed) for seed in range(WALKS)]
+    assert [str(one) for one in found if one.broken] == []
+    assert sum(one.states for one in found) > 40 * WALKS
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.without)
+def test_a_rule_that_is_left_out_is_missed(mutation: ModelMutation) -> None:
+    found = explore(mutation.mutated, mutation.most, mutation.steps)
+    assert found.broken, str(found)
+
+
+def test_a_move_can_be_carried_out() -> None:
+    """A model in which nothing can happen finds nothing."""
+    steps = [*LED_BY_1, "term 1 appends v2", "2/1 has 2 entries of term 1", "term 1 commits", "node 4 learns"]
+    steps += ["term 1 appends v3", "2/1 has 3 entries of term 1", "term 1 commits", "term 1 appends v4"]
+    steps += ["2/1 has 4 entries of term 1", "term 1 commits", "term 1 reports", "node 3 learns", "node 3 learns"]
+    state = at(MOVE, steps)
+    assert state.members[2].birth == 0, "node 3 has erased its replica"
+    assert len(state.committed) == 4
