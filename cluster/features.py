@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from cluster.versions import OURS, UNSET, VersionRange
+from cluster.versions import MEMBERS_CHANGE_FROM, OURS, UNSET, VersionRange
 
-FEATURES: dict[str, int] = {}
-"""The version that brings each feature. Empty: OLDEST has everything that this program knows."""
+FEATURES: dict[str, int] = {"membership": MEMBERS_CHANGE_FROM}
+"""The version that brings each feature. `membership`: groups change their members (`cluster/raft/membership`)."""
 
 
 class Features:

@@ -17,8 +17,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 OLDEST = 14
-NEWEST = 14
-"""14 is the first version that knows of others; earlier ones were never released, and are refused."""
+NEWEST = 15
+"""14 is the first version that knows of others; earlier ones were never released, and are refused. `FEATURES` says what
+each later one brought (`cluster/features.py`)."""
+
+MEMBERS_CHANGE_FROM = 15
+"""Groups change their members: what a group that did so stores and says belongs to this version."""
 
 INSTALL = "install the cluster's newest release on that node"
 

@@ -29,7 +29,7 @@ from cluster.raft.heartbeats.node_heartbeats import NodeHeartbeats
 from cluster.raft.heartbeats.quiescence import QuietLinks
 from cluster.raft.interfaces import Disk, DiskBatch, GroupId, NodeId, StateMachine
 from cluster.raft.log.compaction import Compaction
-from cluster.raft.log.log_store import LogStore
+from cluster.raft.log.log_store import CONFIGURATION_KIND, LogStore
 from cluster.raft.options import MAX_ENTRY_BYTES, RaftOptions
 from cluster.raft.proposal_outcomes import NotLeader, Outcome, Overloaded
 from cluster.raft.proposals import Proposals
@@ -300,6 +300,8 @@ class RaftGroup:
         if not self.ready and self._proposals.has_older(core.term):
             # Led, was deposed, leads again: a client that repeats what was discarded must not find newer ones first.
             raise NotLeader(None)
+        if data[0] == CONFIGURATION_KIND:
+            raise ValueError("an entry that changes members is proposed by `propose_configuration`")
         size = len(data)
         if size > MAX_ENTRY_BYTES:
             raise ValueError(f"an entry of {size} bytes is over the limit of {MAX_ENTRY_BYTES}; split it")

@@ -26,6 +26,10 @@ ENTRY_REGULAR = b"\x00"
 from offset 1."""
 
 
+ENTRY_CONFIGURATION = b"\x02"
+"""First byte of an entry that changes the members of its group. State machines are not given it."""
+
+
 class DiskBatch(Protocol):
     """Writes of one turn, atomic and in the order of the calls."""
 

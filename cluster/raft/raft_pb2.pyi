@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class RaftMessage(_message.Message):
-    __slots__ = ("group", "version", "term", "append", "append_reply", "vote_request", "vote_reply", "timeout_now", "stale_term", "resigned", "node_heartbeat", "node_heartbeat_reply")
+    __slots__ = ("group", "version", "term", "append", "append_reply", "vote_request", "vote_reply", "timeout_now", "stale_term", "resigned", "node_heartbeat", "node_heartbeat_reply", "not_member", "to")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     TERM_FIELD_NUMBER: _ClassVar[int]
@@ -20,6 +20,8 @@ class RaftMessage(_message.Message):
     RESIGNED_FIELD_NUMBER: _ClassVar[int]
     NODE_HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     NODE_HEARTBEAT_REPLY_FIELD_NUMBER: _ClassVar[int]
+    NOT_MEMBER_FIELD_NUMBER: _ClassVar[int]
+    TO_FIELD_NUMBER: _ClassVar[int]
     group: int
     version: int
     term: int
@@ -32,7 +34,35 @@ class RaftMessage(_message.Message):
     resigned: Resigned
     node_heartbeat: NodeHeartbeat
     node_heartbeat_reply: NodeHeartbeatReply
-    def __init__(self, group: _Optional[int] = ..., version: _Optional[int] = ..., term: _Optional[int] = ..., append: _Optional[_Union[AppendEntries, _Mapping]] = ..., append_reply: _Optional[_Union[AppendReply, _Mapping]] = ..., vote_request: _Optional[_Union[VoteRequest, _Mapping]] = ..., vote_reply: _Optional[_Union[VoteReply, _Mapping]] = ..., timeout_now: _Optional[_Union[TimeoutNow, _Mapping]] = ..., stale_term: _Optional[_Union[StaleTerm, _Mapping]] = ..., resigned: _Optional[_Union[Resigned, _Mapping]] = ..., node_heartbeat: _Optional[_Union[NodeHeartbeat, _Mapping]] = ..., node_heartbeat_reply: _Optional[_Union[NodeHeartbeatReply, _Mapping]] = ...) -> None: ...
+    not_member: NotMember
+    to: int
+    def __init__(self, group: _Optional[int] = ..., version: _Optional[int] = ..., term: _Optional[int] = ..., append: _Optional[_Union[AppendEntries, _Mapping]] = ..., append_reply: _Optional[_Union[AppendReply, _Mapping]] = ..., vote_request: _Optional[_Union[VoteRequest, _Mapping]] = ..., vote_reply: _Optional[_Union[VoteReply, _Mapping]] = ..., timeout_now: _Optional[_Union[TimeoutNow, _Mapping]] = ..., stale_term: _Optional[_Union[StaleTerm, _Mapping]] = ..., resigned: _Optional[_Union[Resigned, _Mapping]] = ..., node_heartbeat: _Optional[_Union[NodeHeartbeat, _Mapping]] = ..., node_heartbeat_reply: _Optional[_Union[NodeHeartbeatReply, _Mapping]] = ..., not_member: _Optional[_Union[NotMember, _Mapping]] = ..., to: _Optional[int] = ...) -> None: ...
+
+class ReplicaRecord(_message.Message):
+    __slots__ = ("node", "birth")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    BIRTH_FIELD_NUMBER: _ClassVar[int]
+    node: int
+    birth: int
+    def __init__(self, node: _Optional[int] = ..., birth: _Optional[int] = ...) -> None: ...
+
+class ConfigurationRecord(_message.Message):
+    __slots__ = ("version", "voters", "outgoing", "learners", "demoted", "move", "ended")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    VOTERS_FIELD_NUMBER: _ClassVar[int]
+    OUTGOING_FIELD_NUMBER: _ClassVar[int]
+    LEARNERS_FIELD_NUMBER: _ClassVar[int]
+    DEMOTED_FIELD_NUMBER: _ClassVar[int]
+    MOVE_FIELD_NUMBER: _ClassVar[int]
+    ENDED_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    voters: _containers.RepeatedCompositeFieldContainer[ReplicaRecord]
+    outgoing: _containers.RepeatedCompositeFieldContainer[ReplicaRecord]
+    learners: _containers.RepeatedCompositeFieldContainer[ReplicaRecord]
+    demoted: _containers.RepeatedCompositeFieldContainer[ReplicaRecord]
+    move: int
+    ended: int
+    def __init__(self, version: _Optional[int] = ..., voters: _Optional[_Iterable[_Union[ReplicaRecord, _Mapping]]] = ..., outgoing: _Optional[_Iterable[_Union[ReplicaRecord, _Mapping]]] = ..., learners: _Optional[_Iterable[_Union[ReplicaRecord, _Mapping]]] = ..., demoted: _Optional[_Iterable[_Union[ReplicaRecord, _Mapping]]] = ..., move: _Optional[int] = ..., ended: _Optional[int] = ...) -> None: ...
 
 class AppendEntries(_message.Message):
     __slots__ = ("sequence", "commit_index", "has_previous", "previous_index", "previous_term", "entries", "entry_terms", "retained_from", "release_index", "release_mark", "acknowledged_index", "acknowledged_term", "quiesce", "entries_beside")
@@ -83,18 +113,20 @@ class AppendReply(_message.Message):
     def __init__(self, sequence: _Optional[int] = ..., next_index: _Optional[int] = ..., success: _Optional[bool] = ..., reset: _Optional[bool] = ..., mute: _Optional[int] = ..., quiesced: _Optional[bool] = ...) -> None: ...
 
 class VoteRequest(_message.Message):
-    __slots__ = ("last_index", "last_term", "pre", "transfer", "round")
+    __slots__ = ("last_index", "last_term", "pre", "transfer", "round", "pair")
     LAST_INDEX_FIELD_NUMBER: _ClassVar[int]
     LAST_TERM_FIELD_NUMBER: _ClassVar[int]
     PRE_FIELD_NUMBER: _ClassVar[int]
     TRANSFER_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
+    PAIR_FIELD_NUMBER: _ClassVar[int]
     last_index: int
     last_term: int
     pre: bool
     transfer: bool
     round: int
-    def __init__(self, last_index: _Optional[int] = ..., last_term: _Optional[int] = ..., pre: _Optional[bool] = ..., transfer: _Optional[bool] = ..., round: _Optional[int] = ...) -> None: ...
+    pair: bool
+    def __init__(self, last_index: _Optional[int] = ..., last_term: _Optional[int] = ..., pre: _Optional[bool] = ..., transfer: _Optional[bool] = ..., round: _Optional[int] = ..., pair: _Optional[bool] = ...) -> None: ...
 
 class VoteReply(_message.Message):
     __slots__ = ("pre", "granted", "round")
@@ -105,6 +137,12 @@ class VoteReply(_message.Message):
     granted: bool
     round: int
     def __init__(self, pre: _Optional[bool] = ..., granted: _Optional[bool] = ..., round: _Optional[int] = ...) -> None: ...
+
+class NotMember(_message.Message):
+    __slots__ = ("version",)
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    def __init__(self, version: _Optional[int] = ...) -> None: ...
 
 class TimeoutNow(_message.Message):
     __slots__ = ()
@@ -181,18 +219,20 @@ class FetchReply(_message.Message):
     def __init__(self, group: _Optional[int] = ..., version: _Optional[int] = ..., number: _Optional[int] = ..., checksum: _Optional[int] = ..., body: _Optional[bytes] = ..., active: _Optional[int] = ...) -> None: ...
 
 class Manifest(_message.Message):
-    __slots__ = ("snapshot", "base_index", "base_term", "index", "state_bytes")
+    __slots__ = ("snapshot", "base_index", "base_term", "index", "state_bytes", "configuration")
     SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
     BASE_INDEX_FIELD_NUMBER: _ClassVar[int]
     BASE_TERM_FIELD_NUMBER: _ClassVar[int]
     INDEX_FIELD_NUMBER: _ClassVar[int]
     STATE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
     snapshot: int
     base_index: int
     base_term: int
     index: int
     state_bytes: int
-    def __init__(self, snapshot: _Optional[int] = ..., base_index: _Optional[int] = ..., base_term: _Optional[int] = ..., index: _Optional[int] = ..., state_bytes: _Optional[int] = ...) -> None: ...
+    configuration: ConfigurationRecord
+    def __init__(self, snapshot: _Optional[int] = ..., base_index: _Optional[int] = ..., base_term: _Optional[int] = ..., index: _Optional[int] = ..., state_bytes: _Optional[int] = ..., configuration: _Optional[_Union[ConfigurationRecord, _Mapping]] = ...) -> None: ...
 
 class FetchBody(_message.Message):
     __slots__ = ("refusal", "manifest", "entries", "entry_terms", "row_keys", "row_values", "state", "last")

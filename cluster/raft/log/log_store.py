@@ -29,19 +29,22 @@ from bisect import bisect_right
 from collections.abc import Callable
 from itertools import islice
 
-from cluster.raft.interfaces import Disk, DiskBatch, GroupId
+from cluster.raft.interfaces import ENTRY_CONFIGURATION, Disk, DiskBatch, GroupId
 from cluster.raft.log.entry_cache import EntryCache
 from cluster.raft.log.key_layout import (
     FLAG_MUTE,
     FLAG_OTHER_SPACE,
-    HARD,
+    LAYOUT_OF_MOVED,
     LAYOUTS,
     OTHER_SPACE,
+    decode_hard_state,
     encode_hard_state,
     erase_group,
     group_prefix,
     group_range,
 )
+from cluster.raft.membership.configuration import FOUNDING_BIRTH, Configuration
+from cluster.raft.membership.configuration_rows import ConfigurationRows
 from cluster.raft.proposal_outcomes import StateDamaged
 from cluster.raft.pysyncobj.log_view import LazyEntry, LazySlice
 from cluster.raft.pysyncobj.private_names import NO_OP
@@ -53,6 +56,8 @@ _CHECK = struct.Struct(">I")
 
 BASE_INDEX_OF_NEW_GROUP = 1
 BASE_TERM_OF_NEW_GROUP = 0
+
+CONFIGURATION_KIND = ENTRY_CONFIGURATION[0]
 
 LET_GO_AT_ONCE = 4096
 """Entries, in one turn: a leader that steps down may have millions behind it."""
@@ -72,9 +77,12 @@ class LogStore:
         *,
         mute: bool = False,
         active_version: Callable[[], int] = lambda: UNSET,
+        founding: Configuration | None = None,
+        birth: int = FOUNDING_BIRTH,
     ) -> None:
         """`mute`: if nothing is stored of the group, it begins as a member without a vote. `active_version`: that of
-        the layouts to write."""
+        the layouts to write. `founding`: the configuration where none is stored; `birth`: of the replica, if nothing is
+        stored of it. 0: it is not known yet."""
         self._group = group
         self._disk = disk
         self._cache = cache
@@ -101,10 +109,14 @@ class LogStore:
         self.last_term = BASE_TERM_OF_NEW_GROUP
         self._starts: list[int] = []
         self._start_terms: list[int] = []
+        self.birth = birth
+        self.configurations = ConfigurationRows(group, disk, batch, founding)
         self._load()
         self._entry_prefix = group_prefix(b"e", group | self._space)
         if self.is_new and mute:
             self.mute = self._hard_changed = True
+        if self.is_new and birth != FOUNDING_BIRTH:
+            self._hard_changed = True
         self.written = self.last
         # After kill -9 the entries may be in the page cache only; the node's first turn always syncs.
         self.durable = self.base_index
@@ -118,12 +130,13 @@ class LogStore:
                 raise self._damaged("there are entries but no hard state")
             self.is_new = True
             return
-        body = hard[: HARD.size]
-        if hard != body + _CHECK.pack(zlib.crc32(body)):
+        found = decode_hard_state(hard)
+        if found is None and _CHECK.pack(zlib.crc32(hard[: -_CHECK.size])) == hard[-_CHECK.size :]:
+            known = f"{LAYOUTS} and {LAYOUT_OF_MOVED}"
+            raise self._damaged(f"the hard state has layout {hard[0]}; this program reads layouts {known}")
+        if found is None:
             raise self._damaged("the hard state (term, vote) does not match its checksum")
-        if hard[0] not in LAYOUTS:
-            raise self._damaged(f"the hard state has layout {hard[0]}; this program reads layout {LAYOUTS}")
-        _, flags, self.term, self.vote, self.commit, self.base_index, self.base_term, self.last = HARD.unpack(body)
+        (flags, self.term, self.vote, self.commit, self.base_index, self.base_term, self.last), self.birth = found
         self.mute = bool(flags & FLAG_MUTE)
         self._space = OTHER_SPACE if flags & FLAG_OTHER_SPACE else 0
         for key, value in self._disk.scan(*group_range(b"t", self._group)):
@@ -145,6 +158,9 @@ class LogStore:
             raise self._damaged(f"term {self.term} is older than the last entry's, {self.last_term}")
         if self.term > MAX_TERM:
             raise self._damaged(f"term {self.term} is beyond what elections can lead to ({MAX_TERM})")
+        if self.configurations.latest_index > self.last:
+            at = self.configurations.latest_index
+            raise self._damaged(f"there is a configuration of entry {at}, and the last entry is {self.last}")
 
     def _damaged(self, what: str) -> StateDamaged:
         return StateDamaged(
@@ -234,6 +250,7 @@ class LogStore:
         else:
             self._starts, self._start_terms = [], []
         self.base_index, self.base_term = index, term
+        self.configurations.trimmed(index)
         self._hard_changed = True
 
     def put_checkpoint(self, index: int, state: bytes) -> None:
@@ -252,8 +269,23 @@ class LogStore:
         self._hard_changed = True
         self._on_vote()
 
-    def replace(self, base: tuple[int, int], last: int, starts: list[tuple[int, int]], commit: int) -> None:
-        """Make the entries in the other space the log. The caller puts the checkpoint into the same batch."""
+    def be_born(self, birth: int) -> None:
+        """Take the birth over that a leader named, which the metadata would have told this node."""
+        assert self.birth == 0 < birth, (self.birth, birth)
+        self.birth = birth
+        self._hard_changed = True
+        self._on_vote()
+
+    def replace(
+        self,
+        base: tuple[int, int],
+        last: int,
+        starts: list[tuple[int, int]],
+        commit: int,
+        configuration: Configuration | None = None,
+    ) -> None:
+        """Make the entries in the other space the log. The caller puts the checkpoint into the same batch.
+        `configuration`: the one in force at `commit`; None: the group never changed its members."""
         base_index, base_term = base
         assert self.commit < commit <= last, (self.commit, commit, last)
         first = starts[0][0] if starts else base_index
@@ -275,6 +307,7 @@ class LogStore:
         self.durable = base_index
         self._hard_changed = True
         self._on_entries()
+        self.configurations.replaced(commit, configuration)
 
     @property
     def other_space(self) -> int:
@@ -301,8 +334,9 @@ class LogStore:
         assert self.base_index <= self.commit <= self.last, (self.base_index, self.commit, self.last)
         flags = (FLAG_MUTE if self.mute else 0) | (FLAG_OTHER_SPACE if self._space else 0)
         self.hard_state_version = version = self.version
+        told = self.birth if self.birth != FOUNDING_BIRTH or self.configurations.are_stored else None
         row = encode_hard_state(
-            version, flags, self.term, self.vote, self.commit, self.base_index, self.base_term, self.last
+            version, flags, self.term, self.vote, self.commit, self.base_index, self.base_term, self.last, birth=told
         )
         self._batch().put(self._hard_key, row)
         self._hard_changed = False
@@ -334,9 +368,10 @@ class LogStore:
             del self._cached[index]
             self._cache.removed(self, index)
 
-    def erase(self) -> None:
-        """Remove every trace of the group that this package wrote."""
-        erase_group(self._group, self._batch())
+    def erase(self, *, over: int = 0) -> None:
+        """Remove every trace of the group that this package wrote. `over`: its replicas up to this birth never come
+        back."""
+        erase_group(self._group, self._batch(), over)
         self._hard_changed = False
         self.forget_cached()
 
@@ -364,6 +399,8 @@ class LogStore:
         self.last_term = term
         self._hard_changed = True
         self._on_entries()
+        if command[0] == CONFIGURATION_KIND:
+            self.configurations.appended(idx, command, self.base_index)
 
     def deleteEntriesFrom(self, entryFrom: int) -> None:
         start = self.base_index + entryFrom
@@ -382,6 +419,7 @@ class LogStore:
         self.durable = min(self.durable, self.last)
         self._hard_changed = True
         self._on_entries()
+        self.configurations.truncated(start)
 
     def __len__(self) -> int:
         return self.last - self.base_index + 1

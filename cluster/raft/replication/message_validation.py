@@ -38,6 +38,7 @@ GROUP: Range = (0, (1 << 63) - 1)
 """The highest bit of a group number says in which space its entries lie (`log/key_layout.py`)."""
 NODE: Range = (0, (1 << 31) - 1)
 VERSION: Range = (0, (1 << 32) - 1)
+BIRTH: Range = (0, (1 << 32) - 1)
 COUNT: Range = (0, (1 << 32) - 1)
 SEQUENCE: Range = (0, 1 << 62)
 """Sequence numbers of one process's messages."""
@@ -46,8 +47,15 @@ ANY: Range = (0, (1 << 64) - 1)
 
 RAFT_RANGES: dict[str, Range] = {
     "RaftMessage.group": GROUP,
-    "RaftMessage.version": VERSION,
+    "RaftMessage.version": BIRTH,
     "RaftMessage.term": TERM,
+    "RaftMessage.to": BIRTH,
+    "ReplicaRecord.node": NODE,
+    "ReplicaRecord.birth": BIRTH,
+    "ConfigurationRecord.version": INDEX,
+    "ConfigurationRecord.move": INDEX,
+    "ConfigurationRecord.ended": INDEX,
+    "NotMember.version": INDEX,
     "AppendEntries.sequence": SEQUENCE,
     "AppendEntries.commit_index": INDEX,
     "AppendEntries.previous_index": INDEX,
@@ -74,14 +82,14 @@ RAFT_RANGES: dict[str, Range] = {
     "VoteRequest.round": SEQUENCE,
     "VoteReply.round": SEQUENCE,
     "FetchRequest.group": GROUP,
-    "FetchRequest.version": VERSION,
+    "FetchRequest.version": BIRTH,
     "FetchRequest.number": SEQUENCE,
     "FetchRequest.snapshot": ANY,
     "FetchRequest.entries_from": INDEX,
     "FetchRequest.state_from": INDEX,
     "FetchRequest.max_bytes": COUNT,
     "FetchReply.group": GROUP,
-    "FetchReply.version": VERSION,
+    "FetchReply.version": BIRTH,
     "FetchReply.number": SEQUENCE,
     "FetchReply.checksum": ANY,
     "FetchReply.active": VERSION,

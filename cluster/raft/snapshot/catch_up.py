@@ -84,7 +84,9 @@ class CatchUp:
         if staging.last_term > core.term:
             # The path of snapshots was open while that of messages was not: the term was never heard of here.
             core.follow_term(staging.last_term)
-        log_store.replace(staging.base, staging.last_index, staging.starts, index)
+        log_store.replace(
+            staging.base, staging.last_index, staging.starts, index, snapshot_receiver.manifest_configuration()
+        )
         self._machine.restore(index, state)
         log_store.put_checkpoint(index, self._machine.checkpoint(log_store.version))  # the sender may write older ones
         forget_old_rows = getattr(self._machine, "rows_copied", None)

@@ -27,6 +27,8 @@ from google.protobuf.message import DecodeError
 
 from cluster.raft.interfaces import DiskBatch, GroupId, NodeId, StateMachine
 from cluster.raft.log.log_store import LogStore
+from cluster.raft.membership.configuration import Configuration, fault
+from cluster.raft.membership.configuration_codec import from_record
 from cluster.raft.options import RaftOptions
 from cluster.raft.raft_pb2 import FetchBody, FetchReply, FetchRequest, Manifest
 from cluster.raft.replication.message_validation import RAFT, term_fault
@@ -216,6 +218,8 @@ class SnapshotReceiver:
         manifest, staging = body.manifest, self._staging
         if not body.HasField("manifest") or not 0 < manifest.base_index <= manifest.index:
             return False
+        if manifest.HasField("configuration") and fault(from_record(manifest.configuration)) is not None:
+            return False
         if manifest.index <= self._log_store.commit:
             self.stop()  # the log has come as far by itself
             return True
@@ -267,6 +271,11 @@ class SnapshotReceiver:
             self._phase = READY
             self.next_at = inf
         return True
+
+    def manifest_configuration(self) -> Configuration | None:
+        """The configuration that the snapshot carries; None: its group never changed its members."""
+        manifest = self.manifest
+        return from_record(manifest.configuration) if manifest.HasField("configuration") else None
 
     def installed(self) -> None:
         self._staging.forget()

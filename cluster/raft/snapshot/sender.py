@@ -19,6 +19,8 @@ from dataclasses import dataclass
 
 from cluster.raft.interfaces import Disk, NodeId, StateMachine
 from cluster.raft.log.log_store import LogStore
+from cluster.raft.membership.configuration import FOUNDING_VERSION
+from cluster.raft.membership.configuration_codec import to_record
 from cluster.raft.options import RaftOptions
 from cluster.raft.raft_pb2 import FetchBody, FetchReply, FetchRequest
 
@@ -130,6 +132,9 @@ class SnapshotSender:
         manifest.snapshot, manifest.index = snapshot.snapshot, snapshot.index
         manifest.base_index, manifest.base_term = base
         manifest.state_bytes = len(snapshot.state)
+        configuration = log_store.configurations.as_of(applied_index)
+        if configuration is not None and configuration.version > FOUNDING_VERSION:
+            manifest.configuration.CopyFrom(to_record(configuration))
         return body
 
     def _entries(self, snapshot: _Snapshot, start: int, limit: int) -> FetchBody:

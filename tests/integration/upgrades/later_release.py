@@ -19,12 +19,12 @@ LATER = NEWEST + 1
 
 Change = tuple[str, str]
 
-LATER_LAYOUTS = {"hard state": 3, "metadata": 7, "partition": 8, "coordinator": 2}
+LATER_LAYOUTS = {"hard state": 4, "metadata": 7, "partition": 8, "coordinator": 2}
 
 CHANGES: dict[str, list[Change]] = {
     "cluster/versions.py": [(f"\nNEWEST = {NEWEST}\n", f"\nNEWEST = {LATER}\n")],
-    "cluster/features.py": [("FEATURES: dict[str, int] = {}", f'FEATURES: dict[str, int] = {{"notes": {LATER}}}')],
-    "cluster/raft/log/key_layout.py": [("{14: LAYOUT}", f"{{14: LAYOUT, {LATER}: 3}}")],
+    "cluster/features.py": [("FEATURES: dict[str, int] = {", f'FEATURES: dict[str, int] = {{"notes": {LATER}, ')],
+    "cluster/raft/log/key_layout.py": [("{14: LAYOUT}", f"{{14: LAYOUT, {LATER}: 4}}")],
     "node/transaction_coordinator/state.py": [("{14: LAYOUT}", f"{{14: LAYOUT, {LATER}: 2}}")],
     # The metadata: a command, and a field of the checkpoint.
     "proto/cluster/metadata/metadata.proto": [

@@ -277,7 +277,7 @@ class Stage:
 
         try:
             self.group(node).propose(data, answered)
-        except (NotLeader, Overloaded) as error:
+        except (NotLeader, Overloaded, ValueError) as error:
             self.note(f"{node} refuses {shown(data)}: {error}")
 
     def read(self, node: int) -> None:

@@ -187,6 +187,7 @@ async def test_a_disk_that_does_not_answer_is_told_by_liveness(cluster: Listener
 async def test_data_that_are_being_rewritten_are_a_problem_though_the_node_is_ready(cluster: ListenerCluster) -> None:
     node = cluster.nodes[1]
     async with AdminClient(f"127.0.0.1:{cluster.ports[1]}") as admin:
+        await eventually(lambda: node._migration.versions == DataVersions(NEWEST, NEWEST))
         status = await admin.node_status(1)
         assert (status["data_versions"], status["problems"]) == ([NEWEST, NEWEST], [])
         node._migration.versions = DataVersions(NEWEST, NEWEST + 1)
@@ -204,6 +205,7 @@ async def test_a_full_disk_is_a_problem_though_the_node_serves_readers(
     node = cluster.nodes[1]
     address = f"127.0.0.1:{cluster.ports[1]}"
     full = ("holdfast_disk_full", ())
+    await eventually(lambda: node._migration.versions == DataVersions(NEWEST, NEWEST))
     async with AdminClient(address) as admin, ProducerClient(address, "trades") as producer:
         assert (await admin.node_status(1))["problems"] == []
         assert (await numbers(cluster.monitoring[1]))[full] == 0

@@ -96,7 +96,7 @@ async def test_a_program_that_does_not_know_it_ends_the_stream_and_hears_nothing
         nodes[1].network.tell_active_version(LATER)
         nodes[1].network.send(2, [note(8)])
         await until(lambda: not nodes[1].network.is_up(2), "the end of the stream")
-        says = f"node 2: the cluster runs version {LATER}, and the program knows version {NEWEST}: install"
+        says = f"node 2: the cluster runs version {LATER}, and the program knows {OURS}: install"
         await until(lambda: says in nodes[1].network.status()[2]["last_error"], "the reason")
         assert heard_by(nodes[2]) == []
 
