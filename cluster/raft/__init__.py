@@ -19,10 +19,12 @@ from cluster.raft.multiraft import MultiRaft, Turn
 from cluster.raft.options import MAX_ENTRY_BYTES, Durability, RaftOptions
 from cluster.raft.proposal_outcomes import (
     ApplyFailed,
+    ChangeRefused,
     Committed,
     Discarded,
     InvariantBroken,
     NotLeader,
+    OtherBirth,
     Outcome,
     Overloaded,
     RaftError,
@@ -38,6 +40,7 @@ __all__ = [
     "MAX_ENTRY_BYTES",
     "METADATA_GROUP",
     "ApplyFailed",
+    "ChangeRefused",
     "Clock",
     "Committed",
     "Discarded",
@@ -51,6 +54,7 @@ __all__ = [
     "MultiRaft",
     "NodeId",
     "NotLeader",
+    "OtherBirth",
     "Outcome",
     "OutgoingMessage",
     "Overloaded",

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from math import inf
 from typing import Any, Protocol
@@ -30,11 +30,15 @@ from cluster.raft.heartbeats.quiescence import QuietLinks
 from cluster.raft.interfaces import Disk, DiskBatch, GroupId, NodeId, StateMachine
 from cluster.raft.log.compaction import Compaction
 from cluster.raft.log.log_store import CONFIGURATION_KIND, LogStore
+from cluster.raft.membership.changes import NextStep, Wish, next_step
+from cluster.raft.membership.configuration import Configuration
+from cluster.raft.membership.configuration_codec import encode_entry
+from cluster.raft.membership.member_changes import MemberChanges
+from cluster.raft.membership.membership import Membership, addressed
 from cluster.raft.options import MAX_ENTRY_BYTES, RaftOptions
 from cluster.raft.proposal_outcomes import NotLeader, Outcome, Overloaded
 from cluster.raft.proposals import Proposals
 from cluster.raft.pysyncobj.core import Core
-from cluster.raft.pysyncobj.member import RaftMember
 from cluster.raft.pysyncobj.private_names import FOLLOWER, LEADER
 from cluster.raft.raft_pb2 import FetchReply, FetchRequest
 from cluster.raft.read_index import ReadDone, ReadIndex
@@ -58,6 +62,7 @@ class GroupHost(Protocol):
     room: InflightLimit
     is_let_in: bool
 
+    def is_up(self, node: NodeId) -> bool: ...
     def batch_of(self, group_id: GroupId) -> DiskBatch: ...
     def mark_dirty(self, group: RaftGroup) -> None: ...
     def fetch(self, node: NodeId, request: FetchRequest) -> None: ...
@@ -68,7 +73,6 @@ class RaftGroup:
         self,
         group_id: GroupId,
         self_id: NodeId,
-        members: Sequence[NodeId],
         machine: StateMachine,
         log_store: LogStore,
         multiraft: GroupHost,
@@ -76,7 +80,6 @@ class RaftGroup:
         append_emit: Emit,
         options: RaftOptions,
         randomness: random.Random,
-        version: int,
         preferred: NodeId | None,
         disk: Disk,
         budget: FetchBudget,
@@ -85,7 +88,6 @@ class RaftGroup:
         heartbeats: NodeHeartbeats,
     ) -> None:
         self.group_id = group_id
-        self.members = tuple(sorted(members))
         self.name = f"group {group_id} at node {self_id}"
         self.on_role_change: Callable[[RaftGroup], None] | None = None
         self._self_id = self_id
@@ -100,17 +102,15 @@ class RaftGroup:
         self.closed = False
         self.quarantined: str | None = None  # why nothing more is done with it on this node
         self._batch = partial(multiraft.batch_of, group_id)
-        self._catch_up = CatchUp(
-            group_id, self.name, version, log_store, machine, options, disk, budget, self._batch, draws
-        )
-        self._reads = ReadIndex(self.name, len(members) - 1)
+        self._catch_up = CatchUp(group_id, self.name, log_store, machine, options, disk, budget, self._batch, draws)
+        self._membership = Membership(self_id, log_store)
+        self._reads = ReadIndex(self.name, self._membership)
         self._links = QuietLinks(group_id, heartbeats, options.quiesce_after_s)
-        self._build_core(version, emit, append_emit, randomness, preferred, draws.getrandbits(63) + 1, keep_entries)
+        self._build_core(emit, append_emit, randomness, preferred, draws.getrandbits(63) + 1, keep_entries)
         self._compaction.restore()
 
     def _build_core(
         self,
-        version: int,
         emit: Emit,
         append_emit: Emit,
         randomness: random.Random,
@@ -118,36 +118,34 @@ class RaftGroup:
         mark: int,
         keep_entries: int | None,
     ) -> None:
-        log_store, options = self._log_store, self._options
-        by_id = {node: RaftMember(node) for node in self.members}
-        peers = {node: member for node, member in by_id.items() if node != self._self_id}
-        stamp = Stamp(self.group_id, version)
+        log_store, options, membership = self._log_store, self._options, self._membership
+        peers, tell = membership.peers, addressed(emit)
+        stamp = Stamp(self.group_id, log_store.birth)
         self._peers = peers
-        self._election = Election(self._self_id, frozenset(peers), stamp, log_store, options, randomness, emit)
+        self._election = Election(membership, stamp, log_store, options, randomness, tell)
         self._step = Stepper(
             self.name,
-            peers,
-            version,
+            membership,
             stamp,
             log_store,
             self._election,
-            emit,
+            tell,
             mark,
             self._catch_up.snapshot_receiver,
             self._reads,
             self._links,
         )
         self._links.peers = peers
-        self._core = Core(by_id[self._self_id], peers.values(), log_store, self._step, self, options)
+        self._core = Core(membership, log_store, self._step, self, options)
         self._step.core = self._election.core = self._links.core = self._core
         self._election.links = self._links
         self._append_sender = AppendSender(
-            peers, stamp, log_store, self._core, self._step, options, append_emit, self._links, self._may_rest,
-            self._multiraft.room,
+            membership, stamp, log_store, self._core, self._step, options, append_emit, addressed(append_emit),
+            self._links, self._may_rest, self._multiraft.room,
         )  # fmt: skip
         self._links.resume = self._resume
         self._leadership_transfer = LeadershipTransfer(
-            self._core, log_store, peers, options, preferred, self.has_vote,
+            self._core, log_store, peers, options, preferred, self._may_lead,
             lambda node, now: self._step.progress[node].is_slow(now),
         )  # fmt: skip
         self._compaction = Compaction(
@@ -163,11 +161,57 @@ class RaftGroup:
         self._applier = Applier(
             self.name, log_store, self._core, self._machine, self._proposals, self._compaction, options, self._batch
         )
-        self._core.match.counts = lambda member: self.has_vote(member.id)
+        self._core.match.counts = lambda member: not self._step.vote_recovery.is_mute(member.id)
+        self._changes = MemberChanges(
+            self.name, membership, log_store, self._core, self._step, self._append_sender, self._links,
+            self._catch_up.snapshot_sender, self._multiraft.is_up,
+        )  # fmt: skip
+        log_store.configurations.on_change = self._in_force
         eager = preferred in (None, self._self_id)
         self._election.first_wait(
             self._multiraft.now, eager=eager, new=log_store.term == 0, let_in=self._multiraft.is_let_in
         )
+
+    # ---- members
+
+    @property
+    def configuration(self) -> Configuration | None:
+        """The latest configuration, committed or not; None: nothing is known of the members here."""
+        return self._membership.configuration
+
+    @property
+    def members(self) -> tuple[NodeId, ...]:
+        """Nodes of the latest configuration, voters and learners."""
+        latest = self._membership.configuration
+        return () if latest is None else tuple(sorted(replica.node for replica in latest.replicas))
+
+    @property
+    def birth(self) -> int:
+        """Birth of this replica; 0: it is not known yet."""
+        return self._log_store.birth
+
+    def next_step(self, wish: Wish | None) -> NextStep:
+        """The next step of this leader towards what the metadata want. Raises NotLeader."""
+        latest = self._membership.configuration
+        if self.closed or not self.is_leader or latest is None:
+            raise NotLeader(self.leader)
+        return next_step(wish, latest, self._changes.view(is_ready=self.ready))
+
+    def propose_configuration(self, new: Configuration, done: Callable[[Outcome], None]) -> int:
+        """Append a configuration, which is in force from then on. Raises NotLeader, or ChangeRefused."""
+        self._require_leadership()
+        self._changes.require(new, is_ready=self.ready)
+        return self._append(encode_entry(new), done)
+
+    def _in_force(self) -> None:
+        self._changes.in_force(self._multiraft.now)
+        self._multiraft.mark_dirty(self)
+
+    def _may_lead(self, node: NodeId) -> bool:
+        """True if a node votes in the new set, with a memory."""
+        latest, member = self._membership.configuration, self._peers.get(node)
+        is_voter = latest is not None and member is not None and member.replica in latest.voters
+        return is_voter and not self._step.vote_recovery.is_mute(node)
 
     # ---- what others ask
 
@@ -223,11 +267,14 @@ class RaftGroup:
         """Last entry that `node` is known, by the leader, to hold durably; 0 if nothing is known."""
         if node == self._self_id:
             return self._log_store.durable
-        return self._core.match.get(self._peers[node], 0) if self.is_leader else 0
+        member = self._peers.get(node)
+        return self._core.match.get(member, 0) if self.is_leader and member is not None else 0
 
     def has_vote(self, node: NodeId) -> bool:
-        """False if `node` lost its memory, as far as is known here, and does not count yet."""
+        """False if `node` does not vote in the latest configuration, or lost its memory, as far as is known here."""
         if self.quarantined is not None and node == self._self_id:
+            return False
+        if node not in self._membership.quorum.nodes:
             return False
         return not (self._log_store.mute if node == self._self_id else self._step.vote_recovery.is_mute(node))
 
@@ -279,8 +326,10 @@ class RaftGroup:
             self._multiraft.mark_dirty(self)
 
     def serve_fetch(self, node: NodeId, request: FetchRequest, now: float) -> FetchReply:
-        leads = self.is_leader and not self.closed and node in self._peers
-        return self._catch_up.serve(node, request, self.applied_index, now, leads=leads)
+        member = self._peers.get(node)
+        leads = self.is_leader and not self.closed and member is not None
+        birth = 0 if member is None else member.birth
+        return self._catch_up.serve(node, birth, request, self.applied_index, now, leads=leads)
 
     def fetched(self, sender: NodeId, reply: FetchReply, now: float) -> None:
         self._catch_up.snapshot_receiver.receive(sender, reply, now)
@@ -294,12 +343,7 @@ class RaftGroup:
     # ---- proposals
 
     def propose(self, data: bytes, done: Callable[[Outcome], None]) -> int:
-        core = self._core
-        if self.closed or not self.is_leader or self._leadership_transfer.is_active:
-            raise NotLeader(None if self.is_leader else self.leader)
-        if not self.ready and self._proposals.has_older(core.term):
-            # Led, was deposed, leads again: a client that repeats what was discarded must not find newer ones first.
-            raise NotLeader(None)
+        self._require_leadership()
         if data[0] == CONFIGURATION_KIND:
             raise ValueError("an entry that changes members is proposed by `propose_configuration`")
         size = len(data)
@@ -309,9 +353,19 @@ class RaftGroup:
             raise Overloaded(
                 f"{self.name}: {self._proposals.bytes} bytes wait for a majority; retry when some are answered"
             )
-        index = self._log_store.last + 1
+        return self._append(data, done)
+
+    def _require_leadership(self) -> None:
+        if self.closed or not self.is_leader or self._leadership_transfer.is_active:
+            raise NotLeader(None if self.is_leader else self.leader)
+        if not self.ready and self._proposals.has_older(self._core.term):
+            # Led, was deposed, leads again: a client that repeats what was discarded must not find newer ones first.
+            raise NotLeader(None)
+
+    def _append(self, data: bytes, done: Callable[[Outcome], None]) -> int:
+        core, index = self._core, self._log_store.last + 1
         self._log_store.add(data, index, core.term)
-        self._proposals.add(index, core.term, size, done)
+        self._proposals.add(index, core.term, len(data), done)
         core.append_time = 0.0
         self._multiraft.mark_dirty(self)
         return index
@@ -334,6 +388,8 @@ class RaftGroup:
             log.info("%s: leads term %d from entry %d on", self.name, self._core.term, self._log_store.last + 1)
             self._led_term = self._core.term
             self._core.match.own_term_begins(self._log_store.last + 1)
+            self._core.last_response.led_from = now
+            self._changes.begin_leadership()
             self._append_sender.begin(now)
             self._leadership_transfer.begin(now)
         elif old == LEADER:
@@ -368,7 +424,8 @@ class RaftGroup:
         """True if nothing needs the followers' answers."""
         core = self._core
         waits = self._reads or self._proposals or self._compaction.waits or self._step.vote_recovery.is_under_way
-        return not waits and core.applied_index == core.commit_index and not self._leadership_transfer.is_active
+        at_rest = core.applied_index == core.commit_index and self._membership.is_settled
+        return not waits and at_rest and not self._leadership_transfer.is_active
 
     def _resume(self, now: float) -> None:
         self._append_sender.resume(now)
@@ -427,7 +484,10 @@ class RaftGroup:
             self._leadership_transfer.before_tick(now)
             if self._reads.is_waiting:
                 core.append_time = 0.0
+            core.count_answers()
         core._onTick(0.0)
+        if core.state == LEADER:
+            self._changes.tell_who_left()
         self._reads.applied(core.applied_index)
         request = self._catch_up.snapshot_receiver.due(now)
         if request is not None:
@@ -518,18 +578,18 @@ class RaftGroup:
         campaign."""
         if not self.is_leader:
             raise NotLeader(self.leader)
-        if node != self._self_id:
+        if node != self._self_id and node in self._peers:
             self._leadership_transfer.start(self._peers[node], self._multiraft.now)
             self._multiraft.mark_dirty(self)
 
-    def close(self, *, erase: bool) -> None:
+    def close(self, *, erase: bool, over: bool = False) -> None:
         self.closed = True
         self._fall_out()
         self._reads.close()
         self._catch_up.snapshot_receiver.release_slot()
         self._proposals.give_up(terms_before=self._core.term + 1)
         if erase:
-            self._log_store.erase()
+            self._log_store.erase(over=self._log_store.birth if over else 0)
         elif self.quarantined is None:
             self._compaction.close()
             self._log_store.flush()

@@ -36,9 +36,11 @@ from cluster.raft.heartbeats.node_heartbeats import NODE_MESSAGES, NodeHeartbeat
 from cluster.raft.interfaces import Clock, Disk, DiskBatch, GroupId, NodeId, StateMachine
 from cluster.raft.log.entry_cache import EntryCache
 from cluster.raft.log.group_batch import GroupBatch
+from cluster.raft.log.key_layout import births_over, erase_group, stored_birth
 from cluster.raft.log.log_store import LogStore
+from cluster.raft.membership.configuration import FOUNDING_BIRTH, Configuration, founding
 from cluster.raft.options import RaftOptions
-from cluster.raft.proposal_outcomes import InvariantBroken, NodeUnfit
+from cluster.raft.proposal_outcomes import InvariantBroken, NodeUnfit, OtherBirth
 from cluster.raft.pysyncobj.private_names import set_clock
 from cluster.raft.quarantine import GROUP_FAULTS, NothingStored, Quarantine, unless_told
 from cluster.raft.raft_pb2 import FetchReply, FetchRequest, RaftMessage
@@ -138,13 +140,17 @@ class MultiRaft:
         members: Sequence[NodeId],
         machine: StateMachine,
         *,
-        version: int = 1,
+        birth: int | None = FOUNDING_BIRTH,
         preferred: NodeId | None = None,
         mute: bool = False,
         keep_entries: int | None = None,
         patient: bool = False,
     ) -> RaftGroup:
-        """Load a group from disk, or begin it. `members` must be the same at all of them for the same `version`.
+        """Load a group from disk, or begin it. `members`: with which it began, the same at all of them. None of them:
+        the replica was added later, or its group may have changed since, and it hears of its members from the log.
+
+        `birth`: of this replica, which the metadata say; None: they are what this group replicates, so it hears that
+        from the group's leader. A later birth than the stored one begins anew; an earlier one raises OtherBirth.
 
         `mute`: if nothing is stored of the group here, that may be because it was lost: the member follows, but does
         not count until the group's leader says that nothing of what it forgot matters (`vote_recovery`). The member's
@@ -156,10 +162,13 @@ class MultiRaft:
         """
         if group_id in self._groups:
             raise ValueError(f"Raft group {group_id} is open already")
-        if self.node_id not in members or len(set(members)) != len(members) or min(members) < 1:
+        is_set = self.node_id in members and len(set(members)) == len(members) and min(members) >= 1
+        if members and not is_set:
             raise ValueError(f"Raft group {group_id}: members {list(members)} are not a set with node {self.node_id}")
         self._enter()
-        make = partial(self._make_group, group_id, members, machine, version, preferred, mute, keep_entries, patient)
+        self._require_birth(group_id, birth)
+        hint, own = founding(members) if members else None, birth or 0
+        make = partial(self._make_group, group_id, hint, machine, own, preferred, mute, keep_entries, patient)
         try:
             group = make(self._disk)
         except NodeUnfit:
@@ -177,12 +186,26 @@ class MultiRaft:
         self.mark_dirty(group)
         return group
 
+    def _require_birth(self, group_id: GroupId, birth: int | None) -> None:
+        """Erase what is stored of an earlier life of the replica. Raises OtherBirth if it is of a later one."""
+        stored, over = stored_birth(group_id, self._disk), births_over(group_id, self._disk)
+        if birth is None:
+            return
+        if birth <= over or (stored is not None and birth < stored):
+            raise OtherBirth(
+                f"Raft group {group_id}: a replica of birth {birth} is to be opened, and births up to "
+                f"{max(over, (stored or 1) - 1)} are over on node {self.node_id}: its metadata are behind"
+            )
+        if stored and stored < birth:
+            erase_group(group_id, self.batch_of(group_id), stored)
+            self._write()
+
     def _make_group(
         self,
         group_id: GroupId,
-        members: Sequence[NodeId],
+        hint: Configuration | None,
         machine: StateMachine,
-        version: int,
+        birth: int,
         preferred: NodeId | None,
         mute: bool,
         keep_entries: int | None,
@@ -193,23 +216,23 @@ class MultiRaft:
         batch = partial(self.batch_of, group_id)
         log_store = LogStore(
             group_id, disk, self._cache, batch, self._note_vote, self._note_entries, mute=mute,
-            active_version=self.active_version,
+            active_version=self.active_version, founding=hint, birth=birth,
         )  # fmt: skip
         append_emit = self._emit_early if self.options.eager_appends else self._emit
         return RaftGroup(
-            group_id, self.node_id, members, machine, log_store, self, self._emit, append_emit, options,
-            random.Random(self._random.getrandbits(64)), version, preferred,
+            group_id, self.node_id, machine, log_store, self, self._emit, append_emit, options,
+            random.Random(self._random.getrandbits(64)), preferred,
             disk, self._budget, random.Random(self._random.getrandbits(64)), keep_entries,
             self._heartbeats,
         )  # fmt: skip
 
-    def close_group(self, group_id: GroupId, *, erase: bool) -> None:
+    def close_group(self, group_id: GroupId, *, erase: bool, over: bool = False) -> None:
         """Forget a group; with `erase` also everything this package stored of it (a machine removes its own
-        keys)."""
+        keys). `over`: the group lives on without this replica, which must never be opened again with its birth."""
         group = self._groups.pop(group_id)
         self._enter()
         self._dirty.pop(group, None)
-        group.close(erase=erase)
+        group.close(erase=erase, over=over)
         group.scheduled_at = inf
         self._write()
 
@@ -233,6 +256,9 @@ class MultiRaft:
             self.release(turn)
 
     # ---- input
+
+    def is_up(self, node: NodeId) -> bool:
+        return node in self._up
 
     def deliver(self, sender: NodeId, messages: Sequence[IncomingMessage]) -> None:
         idle = not self.has_work

@@ -71,6 +71,15 @@ class Overloaded(RaftError):
     answered."""
 
 
+class ChangeRefused(RaftError):
+    """The change of members was not proposed: it may not be made now, or never. Ask for the next step again later."""
+
+
+class OtherBirth(RaftError):
+    """The replica that is stored here, or was erased here, is a later life than the one to be opened: the metadata that
+    asked for it are behind. Ask again when they have caught up."""
+
+
 class InvariantBroken(RaftError):
     """A rule of Raft does not hold, here or at a peer. The group must stop on this node (`MultiRaft` sees to it); going
     on could destroy committed entries."""

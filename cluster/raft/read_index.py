@@ -17,9 +17,11 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from cluster.raft.interfaces import NodeId
+from cluster.raft.membership.membership import Membership
+from cluster.raft.membership.quorum import Quorum
 
 log = logging.getLogger(__name__)
 
@@ -32,13 +34,14 @@ class _Round:
     sequence: int
     index: int
     dones: list[ReadDone]
-    confirmed_by: set[NodeId] = field(default_factory=set)
+    quorum: Quorum  # of the configuration with which the round began: a newer leader would have needed one of it, too
+    confirmed_by: set[NodeId]
 
 
 class ReadIndex:
-    def __init__(self, name: str, peers: int) -> None:
+    def __init__(self, name: str, membership: Membership) -> None:
         self._name = name
-        self._needed = (peers + 1) // 2  # beside this node
+        self._membership = membership
         self._waiting: list[ReadDone] = []
         self._rounds: deque[_Round] = deque()
         self._confirmed: deque[tuple[int, list[ReadDone]]] = deque()
@@ -63,7 +66,8 @@ class ReadIndex:
     def begin_round(self, sequence: int, commit_index: int) -> None:
         """Begin a round: appends from `sequence` on are sent now, to everybody."""
         dones, self._waiting = self._waiting, []
-        self._rounds.append(_Round(sequence, commit_index, dones))
+        membership = self._membership
+        self._rounds.append(_Round(sequence, commit_index, dones, membership.quorum, {membership.node}))
         self._confirm()
 
     def answered(self, node: NodeId, sequence: int) -> None:
@@ -75,7 +79,7 @@ class ReadIndex:
         self._confirm()
 
     def _confirm(self) -> None:
-        while self._rounds and len(self._rounds[0].confirmed_by) >= self._needed:
+        while self._rounds and self._rounds[0].quorum.is_reached(self._rounds[0].confirmed_by):
             one = self._rounds.popleft()
             self._confirmed.append((one.index, one.dones))
 

@@ -15,15 +15,16 @@ Rejected: shorter election timeouts for faster failover. They turn every pause o
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from math import inf
 
 from cluster.raft.elections.vote_recovery import may_grant
 from cluster.raft.heartbeats.quiescence import QuietLinks
 from cluster.raft.interfaces import NodeId
 from cluster.raft.log.log_store import LogStore
+from cluster.raft.membership.membership import Membership, Tell
 from cluster.raft.options import RaftOptions
 from cluster.raft.pysyncobj.core import Core
+from cluster.raft.pysyncobj.member import RaftMember
 from cluster.raft.pysyncobj.private_names import CANDIDATE, FOLLOWER, LEADER
 from cluster.raft.raft_pb2 import RaftMessage, VoteRequest
 from cluster.raft.replication.message_encoding import Stamp
@@ -35,22 +36,19 @@ CAMPAIGN_RETRY_FACTORS = (2.0, 4.0)
 class Election:
     def __init__(
         self,
-        self_id: NodeId,
-        peers: frozenset[NodeId],
+        membership: Membership,
         stamp: Stamp,
         log_store: LogStore,
         options: RaftOptions,
         randomness: random.Random,
-        emit: Callable[[NodeId, RaftMessage], None],
+        tell: Tell,
     ) -> None:
-        self._self_id = self_id
-        self._peers = peers
-        self._majority = (len(peers) + 1) // 2 + 1
+        self._membership = membership
         self._stamp = stamp
         self._log_store = log_store
         self._options = options
         self._random = randomness
-        self._emit = emit
+        self._tell = tell
         self.core: Core
         self._round = 0
         self._asking = False
@@ -85,12 +83,15 @@ class Election:
         core = self.core
         if core.state == LEADER or core.election_deadline > now:
             return
-        if not self._peers:
+        if not self._membership.may_campaign:
+            core.forget_transfer()
+            core.election_deadline = now + self.random_timeout()
+        elif self._membership.is_alone:
             core.election_deadline = 0.0
         elif self._log_store.mute:
             core.forget_transfer()
             core.election_deadline = now + self.random_timeout()
-        elif len(core.connected) + 1 < self._majority:
+        elif not self._is_majority_connected():
             self.reset_question()
             core.forget_transfer()
             core.forget_leader()
@@ -103,6 +104,9 @@ class Election:
             core.election_deadline = now + self._random.uniform(self._options.heartbeat_s, self._options.election_min_s)
         else:
             self._ask(now)
+
+    def _is_majority_connected(self) -> bool:
+        return self._membership.is_reached({member.id for member in self.core.connected})
 
     def _wait_to_ask_again(self) -> float:
         self._tries = min(self._tries + 1, 8)
@@ -121,12 +125,20 @@ class Election:
         self._round += 1
         self._asking, self._approved = True, False
         self._asked_term = core.term
-        self._grants = {self._self_id}
+        self._grants = set()
         core.forget_leader()
         core.election_deadline = now + self._wait_to_ask_again()
         last = (self._log_store.last, self._log_store.last_term)
-        for peer in sorted(self._peers):
-            self._emit(peer, self._stamp.vote_request(core.term + 1, last, pre=True, round_number=self._round))
+        for peer in sorted(self._membership.voting, key=lambda member: member.id):
+            request = self._stamp.vote_request(
+                core.term + 1, last, pre=True, round_number=self._round, pair=self.tells_pair
+            )
+            self._tell(peer, request)
+
+    @property
+    def tells_pair(self) -> bool:
+        """True if a request says that the asker and the asked are all that vote."""
+        return self._membership.may_change and self._membership.is_of_pair()
 
     def reset_question(self) -> None:
         self._asking = self._approved = False
@@ -137,15 +149,17 @@ class Election:
         if not current or not reply.granted or core.state not in (FOLLOWER, CANDIDATE):
             return
         self._grants.add(sender)
-        if len(self._grants) >= self._majority:
+        if self._membership.is_reached(self._grants):
             self._asking, self._approved = False, True
             core.election_deadline = 0.0
 
     # ---- answering
 
-    @property
-    def may_grant(self) -> bool:
-        return may_grant(len(self._peers), mute=self._log_store.mute)
+    def may_grant(self, request: VoteRequest) -> bool:
+        """True unless this member has no memory, and more than the asker and itself vote. The asker says so; until
+        members can change at all both know."""
+        of_pair = request.pair if self._membership.may_change else self._membership.quorum.is_pair()
+        return may_grant(mute=self._log_store.mute, is_asked_by_the_other=of_pair)
 
     def judged_by(self, request: VoteRequest) -> tuple[int, int]:
         """(term, index) of the candidate's last entry. What a mute member has beyond it was never committed."""
@@ -157,16 +171,16 @@ class Election:
         heard_at = max(self._heard_at, self.links.leader_heard_at)
         return self.core.state == LEADER or now - heard_at < self._options.election_min_s
 
-    def pre_vote_request(self, sender: NodeId, message: RaftMessage, now: float) -> None:
+    def pre_vote_request(self, sender: RaftMember, message: RaftMessage, now: float) -> None:
         core, request = self.core, message.vote_request
         if message.term <= core.term:
-            self._emit(sender, self._stamp.stale_term(core.term))
+            self._tell(sender, self._stamp.stale_term(core.term))
             return
         own = (self._log_store.last_term, self._log_store.last)
         just_voted = now - self._voted_at < self._options.suspicion_max_s
-        if not self.may_grant or self.is_loyal(now) or just_voted or self.judged_by(request) < own:
+        if not self.may_grant(request) or self.is_loyal(now) or just_voted or self.judged_by(request) < own:
             return
-        self._emit(sender, self._stamp.vote_reply(message.term, granted=True, pre=True, round_number=request.round))
+        self._tell(sender, self._stamp.vote_reply(message.term, granted=True, pre=True, round_number=request.round))
 
     # ---- what `step` saw
 
@@ -194,7 +208,7 @@ class Election:
         the order of their first wait."""
         core = self.core
         leaderless = core.state != LEADER and core.leader is None and core.term > 0
-        if leaderless and len(core.connected) + 1 >= self._majority:
+        if leaderless and self._is_majority_connected():
             self.hurry(now)
 
     def leader_gone(self, now: float) -> None:
@@ -204,7 +218,7 @@ class Election:
 
     def let_in(self, now: float) -> None:
         """Note that another node has let this process in: a member without others leads from now on."""
-        if not self._peers and self.core.state != LEADER:
+        if self._membership.is_alone and self.core.state != LEADER:
             self.core.election_deadline = now
 
     def first_wait(self, now: float, *, eager: bool, new: bool, let_in: bool) -> None:
@@ -212,7 +226,7 @@ class Election:
         first. An old group's leader, if there is one, shows itself within two heartbeats. A member without others leads
         at once, unless this process may still be an older copy of its node (`let_in` ends that)."""
         options = self._options
-        if not self._peers:
+        if self._membership.is_alone:
             wait = -now if let_in else inf
         elif new:
             self._leader_lost = True

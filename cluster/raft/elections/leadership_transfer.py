@@ -39,13 +39,18 @@ class LeadershipTransfer:
         self._is_slow = is_slow
         self._log_store = log_store
         self._options = options
-        self._preferred = None if preferred is None else peers.get(preferred)
+        self._peers = peers
+        self._preferred_node = preferred
         self._target: RaftMember | None = None
         self._ordered = False
         self._give_up_at = inf
         self._prefer_at = inf
         self._patience_s = options.prefer_after_s
         self._offered_at = -inf  # to the preferred node, last
+
+    @property
+    def _preferred(self) -> RaftMember | None:
+        return None if self._preferred_node is None else self._peers.get(self._preferred_node)
 
     @property
     def is_active(self) -> bool:
@@ -60,7 +65,7 @@ class LeadershipTransfer:
         self._stop()
         if now - self._offered_at > self._options.prefer_settled_s + self._patience_s:
             self._patience_s = self._options.prefer_after_s  # the last one held
-        self._prefer_at = inf if self._preferred is None else now + self._patience_s
+        self._prefer_at = inf if self._preferred_node in (None, self._core.selfNode.id) else now + self._patience_s
 
     def end(self) -> None:
         """End the leadership of this node."""
@@ -71,7 +76,7 @@ class LeadershipTransfer:
         self._target, self._ordered, self._give_up_at = None, False, inf
 
     def peer_up(self, node: NodeId, now: float) -> None:
-        if self._preferred is not None and node == self._preferred.id and self._prefer_at < inf:
+        if node == self._preferred_node and self._prefer_at < inf:
             self._prefer_at = now + self._patience_s
 
     def start(self, target: RaftMember, now: float) -> None:
@@ -94,8 +99,10 @@ class LeadershipTransfer:
 
     def _consider_preferred(self, now: float) -> None:
         target = self._preferred
-        assert target is not None
         core, options = self._core, self._options
+        if target is None:  # it has no place in the group, now
+            self._prefer_at = now + options.prefer_after_s
+            return
         silent_s = now - core.last_response.get(target, -inf)  # a silent member would not be heard campaigning
         able = silent_s < options.election_min_s and target in core.connected and self._has_vote(target.id)
         able = able and not self._is_slow(target.id, now)

@@ -30,6 +30,11 @@ A mute member never campaigns, is not counted, and confirms nothing, in groups o
 neither asks the other, so nobody is elected: nothing of what they had is left, and to begin anew would hide that. A
 request that a member sent before it lost its memory elects nobody: a vote that comes back finds no candidate.
 
+Who the two are, the asker says: it has a memory, and is in every quorum of its latest configuration, so nothing newer
+can have been committed without it. The mute one cannot know: it has no log, and metadata may be behind. (In a group
+that changes its members old and new voters are meant. While there are more of them and a change is open, nobody is
+released.)
+
 A member draws a mark when it is opened; an answer or a release with another mark belongs to another life of it. Answers
 to appends sent before it was seen mute are of an earlier life too, and do not count.
 
@@ -41,15 +46,15 @@ vote. Rejected: letting it vote once it has caught up. That mends forgotten entr
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 
 from cluster.raft.interfaces import NodeId
+from cluster.raft.membership.membership import Membership
 
 
-def may_grant(others: int, *, mute: bool) -> bool:
-    """True if a member of a group with so many others may give its vote away."""
-    return not mute or others == 1
+def may_grant(*, mute: bool, is_asked_by_the_other: bool) -> bool:
+    """True if a member may give its vote away. `is_asked_by_the_other`: it and the asker are all that vote."""
+    return not mute or is_asked_by_the_other
 
 
 @dataclass(slots=True)
@@ -63,8 +68,8 @@ class _Mute:
 class VoteRecovery:
     """The leader's part of vote recovery. Begins anew with each leadership."""
 
-    def __init__(self, peers: Collection[NodeId]) -> None:
-        self._peers = frozenset(peers)
+    def __init__(self, membership: Membership) -> None:
+        self._membership = membership
         self._mute: dict[NodeId, _Mute] = {}
 
     def begin(self) -> None:
@@ -86,8 +91,18 @@ class VoteRecovery:
             return False
         if known is not None and known.mark == mark:
             return False
-        self._mute[node] = _Mute(mark, next_sequence, set(self._peers - {node}))
+        self._mute[node] = _Mute(mark, next_sequence, self._others(node))
         return True
+
+    def _others(self, node: NodeId) -> set[NodeId]:
+        """Voters that have to answer before that member votes again."""
+        return set(self._membership.quorum.nodes - {node, self._membership.node})
+
+    def members_changed(self, next_sequence: int) -> None:
+        """Wait anew, for the voters of the new configuration. Who is mute stays so, unless it is no member any more."""
+        self._mute = {node: mute for node, mute in self._mute.items() if node in self._membership.peers}
+        for node, mute in self._mute.items():
+            mute.asked_from, mute.missing, mute.index = max(mute.asked_from, next_sequence), self._others(node), 0
 
     @property
     def is_under_way(self) -> bool:
@@ -97,9 +112,15 @@ class VoteRecovery:
         """Return (index, mark) for the member: from this index on it may vote. None: not yet. `own_from`: the leader's
         first entry of its own term, after all that it had when it was elected."""
         mute = self._mute.get(node)
-        of_two = len(self._peers) == 1
-        if mute is None or mute.missing or (commit_index < own_from and not of_two):
+        if mute is None or mute.missing:
+            return None
+        if not self._membership.is_of_pair() and (commit_index < own_from or not self._is_at_rest()):
             return None
         if not mute.index:
             mute.index = max(commit_index, own_from)
         return mute.index, mute.mark
+
+    def _is_at_rest(self) -> bool:
+        """True if no change of voters is open: else those that were waited for are not all that may still matter."""
+        latest = self._membership.configuration
+        return self._membership.is_committed and latest is not None and not latest.is_joint

@@ -79,6 +79,13 @@ class QuietLinks:
             self._asked.pop(node, None)
             self._heartbeats.disclaim(node, self._group_id, tell=tell)
 
+    def forget(self, node: NodeId) -> None:
+        """Count no more on a member that left the group, or began another life."""
+        if node in self._quiet or node in self._asked:
+            self._quiet.discard(node)
+            self._asked.pop(node, None)
+            self._heartbeats.disclaim(node, self._group_id, tell=True)
+
     def answered(self, node: NodeId, sequence: int, *, quiesced: bool, now: float) -> None:
         if sequence < self._asked.get(node, inf):
             return
@@ -106,7 +113,7 @@ class QuietLinks:
 
     def _hear(self, node: NodeId) -> None:
         member, last_response = self.peers[node], self.core.last_response
-        last_response[member] = max(last_response[member], self._heartbeats.answered_at(node))
+        last_response[member] = max(last_response.heard_at(member), self._heartbeats.answered_at(node))
 
     # ---- a follower
 

@@ -102,7 +102,7 @@ class Compaction:
 
     def _waits_for(self, node: NodeId, now: float) -> bool:
         """True if a member was heard lately and takes from the log what it lacks. Others come back by a snapshot."""
-        silent_s = now - self._core.last_response[self._peers[node]]
+        silent_s = now - self._core.last_response.heard_at(self._peers[node])
         return silent_s < self._options.trim_wait_s and not self._step.progress[node].behind
 
     def run(self, now: float) -> None:

@@ -1,7 +1,7 @@
 """Keys of a group in the store, for its log store and for readers of groups that are not open.
 
 Keys, each `kind + group as u64 big endian`: `e` + index (entries), `t` + index (first index of a term), `g` + index
-(configurations), `h` (hard state), `c` (checkpoint), `s` (a snapshot under way, see `staging`), `o` (births of replicas
+(configurations), `h` (hard state), `c` (checkpoint), `s` (a snapshot under way, see `staging`), `b` (births of replicas
 that were erased here). Entries lie in one of two spaces: in one of them the highest bit of the group number is set, and
 the hard state says which one is the log. The other one belongs to a snapshot that is being fetched.
 
@@ -85,7 +85,7 @@ def stored_birth(group: GroupId, disk: Disk) -> int | None:
 
 def births_over(group: GroupId, disk: Disk) -> int:
     """Replicas up to this birth were erased here, and are never opened again; 0: none was."""
-    row = disk.get(group_prefix(b"o", group))
+    row = disk.get(group_prefix(b"b", group))
     return 0 if row is None else int(_U64.unpack(row)[0])
 
 
@@ -102,7 +102,7 @@ def erase_group(group: GroupId, batch: DiskBatch, over: int = 0) -> None:
     """Remove every trace that this package wrote of a group that is not open. `over`: the group lives on elsewhere, and
     its replica with this birth is over here for ever."""
     if over:
-        batch.put(group_prefix(b"o", group), _U64.pack(over))
+        batch.put(group_prefix(b"b", group), _U64.pack(over))
     for kind in (b"e", b"t", b"g"):
         batch.delete_range(*group_range(kind, group))
     batch.delete_range(*group_range(b"e", group | OTHER_SPACE))

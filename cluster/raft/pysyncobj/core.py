@@ -16,7 +16,6 @@ audited.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
 from typing import Any, Protocol, cast
 
 from pysyncobj import SyncObjConf
@@ -24,9 +23,10 @@ from pysyncobj.syncobj import SyncObj
 from pysyncobj.transport import Transport
 
 from cluster.raft.log.log_store import LogStore
+from cluster.raft.membership.membership import Membership
 from cluster.raft.options import MAX_ENTRY_BYTES, RaftOptions
 from cluster.raft.proposal_outcomes import InvariantBroken
-from cluster.raft.pysyncobj.commit_quorum import MatchIndex, own_copy_counts
+from cluster.raft.pysyncobj.commit_quorum import LastResponse, MatchIndex, own_copy_counts
 from cluster.raft.pysyncobj.log_view import LazySlice
 from cluster.raft.pysyncobj.member import RaftMember
 from cluster.raft.pysyncobj.private_names import FOLLOWER
@@ -75,8 +75,7 @@ class Core(SyncObj):
 
     def __init__(
         self,
-        self_member: RaftMember,
-        others: Iterable[RaftMember],
+        membership: Membership,
         log_store: LogStore,
         transport: Transport,
         owner: CoreOwner,
@@ -84,9 +83,12 @@ class Core(SyncObj):
     ) -> None:
         self._log = log_store
         self._owner = owner
-        super().__init__(self_member, list(others), _configuration(log_store, options), transport=transport)
+        self._membership = membership
+        voting, own = list(membership.voting), RaftMember(membership.node)
+        super().__init__(own, voting, _configuration(log_store, options), transport=transport)
         self._poller = _NoPoller()
         self._SyncObj__raftMatchIndex = MatchIndex()
+        self._SyncObj__lastResponseTime = LastResponse()
         # One thread ever ticks; a lock per group is only memory.
         assert isinstance(self._SyncObj__onTickCallbacksLock, type(threading.Lock()))
 
@@ -184,8 +186,31 @@ class Core(SyncObj):
         return cast(MatchIndex, getattr(self, "_SyncObj__raftMatchIndex", None))
 
     @property
-    def last_response(self) -> dict[RaftMember, float]:
-        return getattr(self, "_SyncObj__lastResponseTime", {})
+    def last_response(self) -> LastResponse:
+        """Last answer of each member: `heard_at` tells the truth, `[]` what the rule for stepping down may use."""
+        return self._SyncObj__lastResponseTime
+
+    # ---- members
+
+    def count_answers(self) -> None:
+        """Tell the library's rules what a quorum has answered; before each tick of a leader."""
+        self.match.count(self._membership, self._log.last)
+        self.last_response.count(self._membership)
+
+    def voters_changed(self) -> None:
+        """Take over who votes beside this member: the library counts, asks and hands over to nobody else."""
+        self._SyncObj__otherNodes = set(self._membership.voting)
+
+    def begin_member(self, member: RaftMember, now: float) -> None:
+        """Begin with a follower, of which the leader knows nothing yet. The library does it for voters only."""
+        self.next_index[member] = self._log.last + 1
+        self.match[member] = 0
+        self.last_response[member] = now
+
+    def forget_member(self, member: RaftMember) -> None:
+        for known in (self.next_index, self.match, self.last_response):
+            known.pop(member, None)
+        self.connected.discard(member)
 
     # ---- overrides
 
@@ -225,6 +250,8 @@ class Core(SyncObj):
 
     def _SyncObj__setState(self, newState: int) -> None:
         old = self.state
+        if newState != FOLLOWER and not self._membership.is_voter:
+            raise InvariantBroken(f"a replica that does not vote campaigns: {self._membership.configuration}")
         self._SyncObj__raftState = newState
         if old != newState:
             self._owner.state_changed(old, newState)

@@ -10,7 +10,8 @@ What all groups together send to a follower's node is bounded, too (`inflight_li
 A follower that has everything is asked to rest, and is sent nothing then (`cluster.raft.heartbeats`). Once all do,
 nothing is due.
 
-Followers at the same index get the same message object, so its bytes are built (and can be serialized) once.
+Followers at the same index, of the same birth, get the same message object, so its bytes are built (and can be
+serialized) once.
 
 Rejected: a timer per follower. All leaders of a node beat at the same multiples of `heartbeat_s`, so one
 frame carries them.
@@ -18,12 +19,13 @@ frame carries them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from math import floor, inf
 
 from cluster.raft.heartbeats.quiescence import QuietLinks
 from cluster.raft.interfaces import NodeId
 from cluster.raft.log.log_store import LogStore
+from cluster.raft.membership.membership import Membership, Tell
 from cluster.raft.options import RaftOptions
 from cluster.raft.pysyncobj.core import Core
 from cluster.raft.pysyncobj.member import RaftMember
@@ -32,33 +34,39 @@ from cluster.raft.replication.message_encoding import EncodedAppend, OutgoingMes
 from cluster.raft.replication.progress import Progress
 from cluster.raft.replication.step import Stepper
 
+_Built = dict[tuple[int, float, int], tuple[EncodedAppend, int, int]]
+"""Appends of one tick, with the number and the size of their entries, by their first entry, the last one that may be
+sent, and the birth they are for."""
+
 
 class AppendSender:
     def __init__(
         self,
-        peers: Mapping[NodeId, RaftMember],
+        membership: Membership,
         stamp: Stamp,
         log_store: LogStore,
         core: Core,
         step: Stepper,
         options: RaftOptions,
         emit: Callable[[NodeId, OutgoingMessage], None],
+        tell: Tell,
         links: QuietLinks,
         may_rest: Callable[[], bool],
         room: InflightLimit,
     ) -> None:
         """`may_rest`: nothing else in the group needs the followers' answers."""
-        self._peers = peers
+        self._membership = membership
+        self._peers = membership.peers
         self._stamp = stamp
         self._log_store = log_store
         self._core = core
         self._step = step
         self._options = options
         self._emit = emit
+        self._tell = tell
         self._links = links
         self._may_rest = may_rest
         self._room = room
-        self._majority = (len(peers) + 1) // 2 + 1
         self._heartbeat_at = inf
         self._commit_at = inf
         self._ticked_at = 0.0
@@ -70,7 +78,16 @@ class AppendSender:
         self._ticked_at = now
         self._links.begin(now)
         self._step.vote_recovery.begin()
-        self._step.progress = {node: Progress(self._options, self._step.next_sequence) for node in self._peers}
+        self._step.progress = {}
+        for member in self._peers.values():
+            self.begin_member(member, now)
+
+    def begin_member(self, member: RaftMember, now: float) -> None:
+        """Begin with a follower of which nothing is known yet."""
+        self._step.progress[member.id] = Progress(self._options, self._step.next_sequence)
+        self._core.begin_member(member, now)
+        if self._heartbeat_at == inf:
+            self._heartbeat_at = now
 
     def restart(self, member: RaftMember) -> None:
         """Restart a follower whose connection broke or came back: what was in flight is lost."""
@@ -91,7 +108,7 @@ class AppendSender:
         stalled_s = now - self._ticked_at - self._options.heartbeat_s
         if stalled_s > self._options.stall_s and self._heartbeat_at < inf:
             for member in self._peers.values():
-                core.last_response[member] += stalled_s
+                core.last_response[member] = core.last_response.heard_at(member) + stalled_s
         self._links.hear()
         self._ticked_at = now
         if core.append_time <= now:
@@ -109,7 +126,7 @@ class AppendSender:
         beats = now >= self._heartbeat_at
         tells_commit = now >= self._commit_at
         commit = self._core.commit_index
-        built: dict[int, tuple[EncodedAppend, int, int]] = {}
+        built: _Built = {}
         behind = False
         asks = beats and self._may_rest() and self._links.is_idle(self._log_store.last, now)
         for node, member in self._peers.items():
@@ -150,7 +167,9 @@ class AppendSender:
         """True if all reachable members rest, and are a majority with this leader: else it has to find out that it
         leads no more."""
         core, links = self._core, self._links
-        if not links.quiet or len(links.quiet) + 1 < self._majority or core.commit_index < self._log_store.last:
+        if not links.quiet or core.commit_index < self._log_store.last:
+            return False
+        if not self._membership.is_reached(links.quiet):
             return False
         awake = any(member in core.connected and not links.is_quiet(node) for node, member in self._peers.items())
         return not awake and self._may_rest()
@@ -160,12 +179,13 @@ class AppendSender:
         node: NodeId,
         member: RaftMember,
         progress: Progress,
-        built: dict[int, tuple[EncodedAppend, int, int]],
+        built: _Built,
         now: float,
     ) -> bool:
         next_index, log_store = self._core.next_index, self._log_store
         sent = False
-        while next_index[member] <= log_store.last and progress.has_room() and self._room.is_there(node):
+        end = min(log_store.last, self._membership.sendable_up_to(member))
+        while next_index[member] <= end and progress.has_room() and self._room.is_there(node):
             start = next_index[member]
             if start <= log_store.base_index:
                 progress.behind = True
@@ -174,9 +194,10 @@ class AppendSender:
                     "that replica fetches a snapshot"
                 )
                 return sent
-            if start not in built:
-                built[start] = self._build(start)
-            message, count, size = built[start]
+            key = (start, end, member.birth)
+            if key not in built:
+                built[key] = self._build(start, int(end), member.birth)
+            message, count, size = built[key]
             self._links.speaks(node)
             self._emit(node, message)
             self._room.use(node, size)
@@ -185,11 +206,14 @@ class AppendSender:
             sent = True
         return sent
 
-    def _build(self, start: int) -> tuple[EncodedAppend, int, int]:
+    def _build(self, start: int, end: int, birth: int) -> tuple[EncodedAppend, int, int]:
         options, log_store = self._options, self._log_store
-        data, terms = log_store.take(start, options.max_append_entries, options.max_append_bytes)
+        most = min(options.max_append_entries, end - start + 1)
+        data, terms = log_store.take(start, most, options.max_append_bytes)
         core, previous = self._core, (start - 1, log_store.term_at(start - 1))
-        message = self._stamp.append_entries(core.term, self._next_sequence(), core.commit_index, previous, data, terms)
+        message = self._stamp.append_entries(
+            core.term, self._next_sequence(), core.commit_index, previous, data, terms, birth
+        )
         return message, len(data), sum(map(len, data))
 
     def _send_empty(self, node: NodeId, member: RaftMember, *, quiesce: bool = False, now: float = 0.0) -> None:
@@ -219,7 +243,7 @@ class AppendSender:
                 acknowledged=acknowledged,
                 quiesce=quiesce,
             )
-        self._emit(node, message)
+        self._tell(member, message)
 
     def _next_sequence(self) -> int:
         sequence = self._step.next_sequence

@@ -3,7 +3,7 @@ proto/cluster/raft/raft.proto.
 
 The problem: entry bodies are the bulk of all traffic, and protobuf copies them three times for each receiver (into the
 message, into its encoder's memory, into the result) and twice more where they are read. The rules: nothing leaves
-without group, configuration version and term; small entries are copied once, when the message is encoded, and a message
+without group, births and term; small entries are copied once, when the message is encoded, and a message
 that goes to several followers is encoded once; large ones are not copied at all, but travel beside their message.
 
 For small ones that needs no other format: protobuf parsers join the parts of a submessage that occurs twice, so an
@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from cluster.raft.interfaces import GroupId
+from cluster.raft.membership.configuration import FOUNDING_BIRTH
 from cluster.raft.raft_pb2 import RaftMessage
 
 APPEND_FIELD = b"\x22"
@@ -114,16 +115,16 @@ OutgoingMessage = RaftMessage | EncodedAppend
 
 
 class Stamp:
-    """Makes messages of one group with its configuration version on them."""
+    """Makes messages of one replica with its birth on them."""
 
-    __slots__ = ("_group", "_version")
+    __slots__ = ("_group", "birth")
 
-    def __init__(self, group: GroupId, version: int) -> None:
+    def __init__(self, group: GroupId, birth: int) -> None:
         self._group = group
-        self._version = version
+        self.birth = birth
 
     def _message(self, term: int) -> RaftMessage:
-        return RaftMessage(group=self._group, version=self._version, term=term)
+        return RaftMessage(group=self._group, version=self.birth, term=term)
 
     def append(
         self,
@@ -161,8 +162,12 @@ class Stamp:
         previous: tuple[int, int],
         entries: Sequence[bytes],
         entry_terms: Sequence[int],
+        to: int = FOUNDING_BIRTH,
     ) -> EncodedAppend:
+        """Make an append for all followers with this birth."""
         head = self.append(term, sequence, commit_index, previous)
+        if to != FOUNDING_BIRTH:
+            head.to = to
         head.append.entry_terms.extend(entry_terms)
         return EncodedAppend(head, entries)
 
@@ -188,7 +193,14 @@ class Stamp:
         return message
 
     def vote_request(
-        self, term: int, last: tuple[int, int], *, pre: bool = False, transfer: bool = False, round_number: int = 0
+        self,
+        term: int,
+        last: tuple[int, int],
+        *,
+        pre: bool = False,
+        transfer: bool = False,
+        round_number: int = 0,
+        pair: bool = False,
     ) -> RaftMessage:
         message = self._message(term)
         body = message.vote_request
@@ -196,6 +208,7 @@ class Stamp:
         body.pre = pre
         body.transfer = transfer
         body.round = round_number
+        body.pair = pair
         message.vote_request.SetInParent()
         return message
 
@@ -216,6 +229,11 @@ class Stamp:
     def resigned(self, term: int) -> RaftMessage:
         message = self._message(term)
         message.resigned.SetInParent()
+        return message
+
+    def not_member(self, term: int, version: int) -> RaftMessage:
+        message = self._message(term)
+        message.not_member.version = version
         return message
 
     def stale_term(self, term: int) -> RaftMessage:

@@ -6,7 +6,9 @@ of voters (A5), takes replies of any age for fresh ones (A1), truncates what it 
 (A2), and believes a leader's commit index without a match of logs (A3). The rules below keep each of its
 handlers within the conditions under which it is right:
 
-* only members with the same configuration version are heard, and only with values that can be (`message_validation`);
+* a message for another birth than the own one is dropped, and so is one with values that cannot be
+  (`message_validation`); answers count from the replica that this one knows at that node, with its birth; appends and
+  requests for votes are taken from any (once members can change at all): who sends them may have a newer configuration;
 * an append is delivered without the prefix we already hold, so the library truncates only on a real conflict;
   a conflict at or below our commit index stops the group;
 * a commit index is believed up to the entry the same append proved to match;
@@ -28,7 +30,7 @@ what was audited.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from math import inf
 from typing import Any
 
@@ -39,6 +41,8 @@ from cluster.raft.elections.vote_recovery import VoteRecovery
 from cluster.raft.heartbeats.quiescence import QuietLinks
 from cluster.raft.interfaces import NodeId
 from cluster.raft.log.log_store import LogStore
+from cluster.raft.membership.configuration import FOUNDING_BIRTH
+from cluster.raft.membership.membership import Membership, Tell
 from cluster.raft.proposal_outcomes import InvariantBroken
 from cluster.raft.pysyncobj.core import Core
 from cluster.raft.pysyncobj.member import RaftMember
@@ -53,16 +57,19 @@ from cluster.raft.snapshot.receiver import SnapshotReceiver
 log = logging.getLogger(__name__)
 
 
+FROM_ANYBODY = frozenset({"append", "vote_request", "timeout_now", "resigned", "not_member"})
+"""Messages that are no answers: the sender may belong to a configuration that is not known here yet."""
+
+
 class Stepper(Transport):
     def __init__(
         self,
         name: str,
-        members: Mapping[NodeId, RaftMember],
-        version: int,
+        membership: Membership,
         stamp: Stamp,
         log_store: LogStore,
         election: Election,
-        emit: Callable[[NodeId, RaftMessage], None],
+        tell: Tell,
         mark: int,
         snapshot_receiver: SnapshotReceiver,
         reads: ReadIndex,
@@ -71,17 +78,17 @@ class Stepper(Transport):
         """`mark`: not 0; tells this life of a mute member from others."""
         super().__init__(None, None, ())
         self.name = name
-        self._members = members
-        self._version = version
+        self._membership = membership
+        self._members = membership.peers
         self._stamp = stamp
         self._log_store = log_store
         self._election = election
-        self._emit = emit
+        self._tell = tell
         self._mark = mark
         self._snapshot_receiver = snapshot_receiver
         self._reads = reads
         self._links = links
-        self.vote_recovery = VoteRecovery(members)
+        self.vote_recovery = VoteRecovery(membership)
         self.core: Core
         self.progress: dict[NodeId, Progress] = {}
         self.next_sequence = 1
@@ -95,6 +102,7 @@ class Stepper(Transport):
             "timeout_now": self._on_timeout_now,
             "stale_term": self._on_stale_term,
             "resigned": self._on_resigned,
+            "not_member": self._on_not_member,
         }
 
     # ---- outgoing
@@ -103,7 +111,9 @@ class Stepper(Transport):
         kind = message["type"]
         if kind == "request_vote":
             last = (message["last_log_index"], message["last_log_term"])
-            out = self._stamp.vote_request(message["term"], last, transfer=self._election.by_transfer)
+            out = self._stamp.vote_request(
+                message["term"], last, transfer=self._election.by_transfer, pair=self._election.tells_pair
+            )
         elif kind == "response_vote":
             out = self._stamp.vote_reply(message["term"], granted=True)
         elif kind == "next_node_idx":
@@ -113,7 +123,7 @@ class Stepper(Transport):
             out = self._stamp.timeout_now(message["term"])
         else:
             raise InvariantBroken(f"{self.name}: pysyncobj wants to send {kind!r}, which no member may send")
-        self._emit(node.id, out)
+        self._tell(node, out)
         return True
 
     def _reply(self, next_index: int, *, success: bool, reset: bool, quiesced: bool = False) -> RaftMessage:
@@ -139,14 +149,18 @@ class Stepper(Transport):
             message, beside = incoming
         else:
             message = incoming
+        kind = message.WhichOneof("body")
         member = self._members.get(sender)
-        if member is None or message.version != self._version:
+        if member is None or message.version != member.birth:
+            if kind not in FROM_ANYBODY or not self._membership.may_change:
+                return
+            member = RaftMember(sender, message.version)
+        if (message.to or FOUNDING_BIRTH) != self._log_store.birth and not self._is_born_by(message, kind):
             return
         fault = RAFT.fault(message) or term_fault(message.term, self.core.term)
         if fault is not None:
             self._refuse(member, fault)
             return
-        kind = message.WhichOneof("body")
         if kind is not None:
             if kind == "append":
                 self._on_append(member, message, beside or message.append.entries, now)
@@ -154,6 +168,16 @@ class Stepper(Transport):
                 self._handlers[kind](member, message, now)
             if not self._links.check(sender) and self.core.election_deadline == inf:
                 self.core.election_deadline = now + self._election.random_timeout()
+
+    def _is_born_by(self, message: RaftMessage, kind: str | None) -> bool:
+        """Take the birth from an append that this replica would answer, if the metadata have not told it: they are what
+        the group itself replicates. It has nothing then, and no vote."""
+        if self._log_store.birth or kind != "append":
+            return False
+        self._log_store.be_born(message.to or FOUNDING_BIRTH)
+        self._stamp.birth = self._log_store.birth
+        self._membership.update()
+        return True
 
     def _refuse(self, member: RaftMember, fault: str) -> None:
         self.refused += 1
@@ -170,7 +194,7 @@ class Stepper(Transport):
     def _on_append(self, member: RaftMember, message: RaftMessage, entries: Sequence[bytes], now: float) -> None:
         core = self.core
         if message.term < core.term:
-            self._emit(member.id, self._stamp.stale_term(core.term))
+            self._tell(member, self._stamp.stale_term(core.term))
             return
         if message.term == core.term and core.state == LEADER:
             raise InvariantBroken(f"{self.name}: {member} and this node both lead term {core.term}")
@@ -184,7 +208,7 @@ class Stepper(Transport):
             self._bare(member, message.term, body.commit_index, proven=core.commit_index)
             if body.retained_from > self._log_store.commit + 1:
                 self._snapshot_receiver.wanted(member.id, now)
-            self._emit(member.id, self._reply(self._log_store.commit + 1, success=False, reset=False))
+            self._tell(member, self._reply(self._log_store.commit + 1, success=False, reset=False))
 
     def _verify_own_word(self, member: RaftMember, term: int, body: AppendEntries) -> None:
         """Check that the log has the entry which this member acknowledged to the leader of this very term. No other
@@ -229,7 +253,7 @@ class Stepper(Transport):
             quiesced = body.quiesce and self._may_rest(end)
             if quiesced:
                 self._links.rest(member.id, now)
-            self._emit(member.id, self._reply(end + 1, success=True, reset=False, quiesced=quiesced))
+            self._tell(member, self._reply(end + 1, success=True, reset=False, quiesced=quiesced))
         else:
             self._append(member, term, body, entries, skip)
 
@@ -331,6 +355,10 @@ class Stepper(Transport):
                     f"{core.term}: it lost data it reported as durable; it does not count until it has said what it is"
                 )
         sent_next = core.next_index[member]
+        if reply.success and core.match.get(member, 0) < reply.next_index - 1:
+            # Not left to the library: what it compares with is the index of a quorum (`commit_quorum`).
+            core.match[member] = reply.next_index - 1
+            sent_next = max(sent_next, reply.next_index)
         self._deliver(
             member,
             {
@@ -375,14 +403,16 @@ class Stepper(Transport):
     def _on_vote_request(self, member: RaftMember, message: RaftMessage, now: float) -> None:
         core, request = self.core, message.vote_request
         if request.pre:
-            if core.state == LEADER:
+            if core.state == LEADER and self._members.get(member.id) == member:
                 self._links.wake(member.id, now)  # it does not rest, whatever this leader believes
-            self._election.pre_vote_request(member.id, message, now)
+            self._tell_if_gone(member)
+            self._election.pre_vote_request(member, message, now)
             return
+        self._tell_if_gone(member)
         if message.term < core.term:
-            self._emit(member.id, self._stamp.stale_term(core.term))
+            self._tell(member, self._stamp.stale_term(core.term))
             return
-        if not self._election.may_grant or (self._election.is_loyal(now) and not request.transfer):
+        if not self._election.may_grant(request) or (self._election.is_loyal(now) and not request.transfer):
             return
         voted_before = (self._log_store.term, self._log_store.vote)
         last_term, last_index = self._election.judged_by(request)
@@ -399,25 +429,22 @@ class Stepper(Transport):
             self._election.vote_given(now)
             if voted_before == (message.term, member.id):
                 # L7: the library answers once; the answer may have been lost with a connection.
-                self._emit(member.id, self._stamp.vote_reply(message.term, granted=True))
+                self._tell(member, self._stamp.vote_reply(message.term, granted=True))
 
     def _on_vote_reply(self, member: RaftMember, message: RaftMessage, now: float) -> None:
         if message.vote_reply.pre:
             self._election.pre_vote_reply(member.id, message)
             return
-        vote = (message.term, member.id)
         if message.term != self.core.term or self.core.state != CANDIDATE or not message.vote_reply.granted:
             return
-        if self._is_counted(vote):
-            return
-        self._deliver(member, {"type": "response_vote", "term": message.term})
+        if self._is_elected_by(message.term, member):
+            while self.core.state == CANDIDATE:  # the library counts messages, up to a majority of all that it knows
+                self._deliver(member, {"type": "response_vote", "term": message.term})
 
-    def _is_counted(self, vote: tuple[int, NodeId]) -> bool:
-        """True if a vote was counted before (A5): the library counts messages; let each voter through once per term."""
-        if vote in self._voters:
-            return True
-        self._voters = {counted for counted in self._voters if counted[0] == vote[0]} | {vote}
-        return False
+    def _is_elected_by(self, term: int, voter: RaftMember) -> bool:
+        """True if a quorum has voted for this member, now that this one has, too (A5): voters count, not messages."""
+        self._voters = {counted for counted in self._voters if counted[0] == term} | {(term, voter.id)}
+        return self._membership.is_reached({node for _, node in self._voters})
 
     def _on_timeout_now(self, member: RaftMember, message: RaftMessage, now: float) -> None:
         self._deliver(member, {"type": "timeout_now", "term": message.term})
@@ -428,8 +455,25 @@ class Stepper(Transport):
 
     def resign(self) -> None:
         """Tell the members that this leader hears no majority, so that they need not wait for its silence."""
-        for node in self._members:
-            self._emit(node, self._stamp.resigned(self.core.term))
+        for member in self._members.values():
+            self._tell(member, self._stamp.resigned(self.core.term))
+
+    def tell_gone(self, member: RaftMember) -> None:
+        """Tell a replica that the committed configuration has no place for it: it need not campaign any more."""
+        latest = self._membership.configuration
+        assert latest is not None
+        self._tell(member, self._stamp.not_member(self.core.term, latest.version))
+
+    def _tell_if_gone(self, member: RaftMember) -> None:
+        """Answer a replica that asks for votes and has no place, as far as this leader knows. If its own configuration
+        is newer it does not mind."""
+        is_member = self._members.get(member.id) == member
+        if self.core.state == LEADER and not is_member and self._membership.is_committed:
+            self.tell_gone(member)
+
+    def _on_not_member(self, member: RaftMember, message: RaftMessage, now: float) -> None:
+        if self._membership.silence(message.not_member.version):
+            log.info("%s: has no place in the group any more, %s says", self.name, member)
 
     def _on_stale_term(self, member: RaftMember, message: RaftMessage, now: float) -> None:
         """Step down by a vote request that cannot be granted: the library adopts the term and nothing else

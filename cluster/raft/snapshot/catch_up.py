@@ -34,7 +34,6 @@ class CatchUp:
         self,
         group: GroupId,
         name: str,
-        version: int,
         log_store: LogStore,
         machine: StateMachine,
         options: RaftOptions,
@@ -44,28 +43,30 @@ class CatchUp:
         draws: random.Random,
     ) -> None:
         self._name = name
-        self._version = version
         self._log_store = log_store
         self._machine = machine
         self._batch = batch
         self._staging = Staging(group, disk, log_store, batch)
         self.snapshot_sender = SnapshotSender(disk, log_store, machine, options, draws)
         self.snapshot_receiver = SnapshotReceiver(
-            group, name, version, log_store, machine, self._staging, options, budget, batch,
+            group, name, log_store, machine, self._staging, options, budget, batch,
             first_number=draws.getrandbits(48),
         )  # fmt: skip
 
     def progress(self) -> dict[str, Any] | None:
         return self.snapshot_receiver.progress()
 
-    def serve(self, node: NodeId, request: FetchRequest, applied_index: int, now: float, *, leads: bool) -> FetchReply:
+    def serve(
+        self, node: NodeId, birth: int, request: FetchRequest, applied_index: int, now: float, *, leads: bool
+    ) -> FetchReply:
+        """Serve a replica. `birth`: the one that this leader knows of it."""
         fault = RAFT.fault(request)
         if fault is not None:
             return SnapshotSender.refuse(request, fault)
-        if request.version != self._version:
-            return SnapshotSender.refuse(request, "the members are of another configuration")
         if not leads:
             return SnapshotSender.refuse(request, "this node does not lead the group")
+        if request.version != birth:
+            return SnapshotSender.refuse(request, f"the replica there is of birth {birth}, not {request.version}")
         return self.snapshot_sender.serve(node, request, applied_index, now)
 
     def install(self, core: Core) -> int | None:

@@ -52,7 +52,6 @@ class SnapshotReceiver:
         self,
         group: GroupId,
         name: str,
-        version: int,
         log_store: LogStore,
         machine: StateMachine,
         staging: Staging,
@@ -64,7 +63,6 @@ class SnapshotReceiver:
         """`first_number`: at random, so that answers to an earlier process are not taken for ours."""
         self._group = group
         self._name = name
-        self._version = version
         self._log_store = log_store
         self._machine = machine
         self._staging = staging
@@ -162,7 +160,7 @@ class SnapshotReceiver:
         self._asked = True
         self.next_at = now + self._options.fetch_timeout_s
         request = FetchRequest(
-            group=self._group, version=self._version, number=self._number, max_bytes=self._piece_bytes
+            group=self._group, version=self._log_store.birth, number=self._number, max_bytes=self._piece_bytes
         )
         if self._phase != BEGIN:
             request.snapshot = self.manifest.snapshot
@@ -179,7 +177,7 @@ class SnapshotReceiver:
     def receive(self, sender: NodeId, reply: FetchReply, now: float) -> None:
         takes = self._takes.get(self._phase)
         is_answer = self._asked and sender == self._leader and reply.number == self._number
-        if takes is None or not is_answer or reply.version != self._version:
+        if takes is None or not is_answer or reply.version != self._log_store.birth:
             return
         self._asked = False
         self._budget.charge(len(reply.body), now)

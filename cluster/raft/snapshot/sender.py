@@ -53,6 +53,10 @@ class SnapshotSender:
         """Drop all snapshots, because this node leads no more."""
         self._snapshots.clear()
 
+    def forget(self, node: NodeId) -> None:
+        """Drop the snapshot of a member that left, or began another life."""
+        self._snapshots.pop(node, None)
+
     def joined(self, node: NodeId, match_index: int) -> None:
         """Drop a member's snapshot, which it has; it takes the rest from the log."""
         snapshot = self._snapshots.get(node)

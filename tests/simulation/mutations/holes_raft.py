@@ -78,7 +78,13 @@ def term_lead_not_bounded() -> Iterator[None]:
 @contextlib.contextmanager
 def no_vote_dedup() -> Iterator[None]:
     """A5: a vote that arrives twice counts twice."""
-    with mock.patch.object(Stepper, "_is_counted", return_value=False):
+
+    def counts_messages(step: Stepper, term: int, voter: RaftMember) -> bool:
+        step._voters = {counted for counted in step._voters if counted[0] == term}
+        step._voters.add((term, -len(step._voters)))
+        return 2 * (len(step._voters) + 1) > len(step._membership.quorum.nodes)
+
+    with mock.patch.object(Stepper, "_is_elected_by", counts_messages):
         yield
 
 
@@ -230,11 +236,12 @@ def proposals_during_transfer() -> Iterator[None]:
 
 @contextlib.contextmanager
 def other_versions_are_heard() -> Iterator[None]:
-    """Members of another configuration count."""
+    """Answers count whatever birth they are from."""
     receive = Stepper.receive
 
     def any_version(step: Stepper, sender: NodeId, message: RaftMessage, now: float) -> None:
-        message.version = step._version
+        member = step._members.get(sender)
+        message.version = message.version if member is None else member.birth
         receive(step, sender, message, now)
 
     with mock.patch.object(Stepper, "receive", any_version):
@@ -286,7 +293,7 @@ def mute_votes_in_any_group() -> Iterator[None]:
 @contextlib.contextmanager
 def mute_of_two_grants_nothing() -> Iterator[None]:
     """A member that lost its memory votes for nobody, also where there is only one other."""
-    with mock.patch.object(election, "may_grant", lambda others, *, mute: not mute):
+    with mock.patch.object(election, "may_grant", lambda *, mute, is_asked_by_the_other: not mute):
         yield
 
 
@@ -381,13 +388,16 @@ def reads_by_answers_of_any_age() -> Iterator[None]:
 @contextlib.contextmanager
 def reads_by_one_member() -> Iterator[None]:
     """A16: with the leader itself, one member fewer than a majority confirms."""
-    begin = ReadIndex.__init__
+    confirm = ReadIndex._confirm
 
-    def needs_one_fewer(reads: ReadIndex, name: str, peers: int) -> None:
-        begin(reads, name, peers)
-        reads._needed = max(0, reads._needed - 1)
+    def needs_one_fewer(reads: ReadIndex) -> None:
+        for one in reads._rounds:
+            for node in reads._membership.peers:
+                if one.quorum.is_reached(one.confirmed_by | {node}):
+                    one.confirmed_by.add(node)
+        confirm(reads)
 
-    with mock.patch.object(ReadIndex, "__init__", needs_one_fewer):
+    with mock.patch.object(ReadIndex, "_confirm", needs_one_fewer):
         yield
 
 

@@ -22,6 +22,7 @@ from cluster.raft import (
     RaftMessage,
     RaftOptions,
 )
+from cluster.versions import UNSET
 from tests.simulation.world.disk import SimBatch, SimDisk
 
 GROUP = 7
@@ -60,6 +61,9 @@ class ListMachine:
 
 
 class RaftStage:
+    version = UNSET
+    """The active one."""
+
     def __init__(
         self,
         nodes: int = 3,
@@ -91,11 +95,18 @@ class RaftStage:
 
     # ---- nodes
 
-    def start(self, node: int, preferred: int | None = None, *, mute: bool = False) -> RaftGroup:
-        multiraft = MultiRaft(node, self.disks[node], self.clock, random.Random(node), self._sender(node), self.options)
+    def new_multiraft(self, node: int) -> MultiRaft:
+        multiraft = MultiRaft(
+            node, self.disks[node], self.clock, random.Random(node), self._sender(node), self.options,
+            active_version=lambda: self.version,
+        )  # fmt: skip
         multiraft.on_fetch = lambda peer, request: self._fetching.append((node, peer, request))
         multiraft.on_quarantined = self._quarantined
         self.multirafts[node] = multiraft
+        return multiraft
+
+    def start(self, node: int, preferred: int | None = None, *, mute: bool = False) -> RaftGroup:
+        multiraft = self.new_multiraft(node)
         self.machines[node] = self._machine()
         group = multiraft.open_group(
             GROUP, self.ids, self.machines[node],
