@@ -19,7 +19,7 @@ RUN_DIR ?= var/run
 AMQP_PORT ?= 0
 # Schedules of the simulation in `make soak`: how many, or first:last+1. A failure names its seed and shows a trace.
 SEEDS ?= 20000
-# Of those in which one disk after the other is lost, and of each kind with older copies of nodes' data, gateways, streams or transactions.
+# Of those in which one disk after the other is lost, or groups change their members, and of each kind with older copies of nodes' data, gateways, streams or transactions.
 READMISSIONS ?= 5000
 OLDER_COPIES ?= 1000
 # Fuzzing of `make soak`: times the examples of `make test`; 300 take a core about an hour.
@@ -159,6 +159,7 @@ $(ANSIBLE_VENV)/.installed: ansible/requirements.lock | $(INSTALLED)
 soak: $(INSTALLED)
 	$(PYTHON_BIN) -m tests.simulation --seeds $(if $(findstring :,$(SEEDS)),$(SEEDS),0:$(SEEDS)) $(ARGS)
 	$(PYTHON_BIN) -m tests.simulation --kind readmitting --seeds 0:$(READMISSIONS)
+	$(PYTHON_BIN) -m tests.simulation --kind moving --seeds 0:$(READMISSIONS)
 	$(PYTHON_BIN) -m tests.simulation --kind quiet --seeds 0:$(OLDER_COPIES)
 	$(PYTHON_BIN) -m tests.simulation --kind peaceful --seeds 0:$(OLDER_COPIES)
 	$(PYTHON_BIN) -m tests.simulation --kind rolled-back --seeds 0:$(OLDER_COPIES)

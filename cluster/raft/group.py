@@ -195,7 +195,8 @@ class RaftGroup:
         latest = self._membership.configuration
         if self.closed or not self.is_leader or latest is None:
             raise NotLeader(self.leader)
-        return next_step(wish, latest, self._changes.view(is_ready=self.ready))
+        view = self._changes.view(self._multiraft.now, self._options.election_min_s, is_ready=self.ready)
+        return next_step(wish, latest, view)
 
     def propose_configuration(self, new: Configuration, done: Callable[[Outcome], None]) -> int:
         """Append a configuration, which is in force from then on. Raises NotLeader, or ChangeRefused."""
@@ -578,9 +579,13 @@ class RaftGroup:
         campaign."""
         if not self.is_leader:
             raise NotLeader(self.leader)
-        if node != self._self_id and node in self._peers:
-            self._leadership_transfer.start(self._peers[node], self._multiraft.now)
-            self._multiraft.mark_dirty(self)
+        if node == self._self_id:
+            return
+        latest, member = self._membership.configuration, self._peers[node]
+        if latest is None or member.replica not in latest.voters:
+            raise ValueError(f"{self.name}: node {node} has no vote, and cannot lead: choose a voter")
+        self._leadership_transfer.start(member, self._multiraft.now)
+        self._multiraft.mark_dirty(self)
 
     def close(self, *, erase: bool, over: bool = False) -> None:
         self.closed = True

@@ -141,13 +141,17 @@ class MultiRaft:
         machine: StateMachine,
         *,
         birth: int | None = FOUNDING_BIRTH,
+        moved: bool = False,
         preferred: NodeId | None = None,
         mute: bool = False,
         keep_entries: int | None = None,
         patient: bool = False,
     ) -> RaftGroup:
-        """Load a group from disk, or begin it. `members`: with which it began, the same at all of them. None of them:
-        the replica was added later, or its group may have changed since, and it hears of its members from the log.
+        """Load a group from disk, or begin it. `members`: with which it began, the same at all of them; none, if the
+        replica was added later: then it hears of them from the log.
+
+        `moved`: the metadata speak of a move, so the group may be another by now. Where nothing is stored of the
+        replica nothing is known of its members then.
 
         `birth`: of this replica, which the metadata say; None: they are what this group replicates, so it hears that
         from the group's leader. A later birth than the stored one begins anew; an earlier one raises OtherBirth.
@@ -167,7 +171,8 @@ class MultiRaft:
             raise ValueError(f"Raft group {group_id}: members {list(members)} are not a set with node {self.node_id}")
         self._enter()
         self._require_birth(group_id, birth)
-        hint, own = founding(members) if members else None, birth or 0
+        is_known = bool(members) and not (moved and stored_birth(group_id, self._disk) is None)
+        hint, own = founding(members) if is_known else None, birth or 0
         make = partial(self._make_group, group_id, hint, machine, own, preferred, mute, keep_entries, patient)
         try:
             group = make(self._disk)

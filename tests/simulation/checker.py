@@ -22,6 +22,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
+from cluster.raft import RaftGroup
+from cluster.raft.membership.configuration import Configuration
+
 COMPLETENESS_DEPTH = 8
 """Committed entries that a new leader is asked for, the newest first. Entries of equal index and term being equal is
 checked where they are applied, so the newest speak for those before them."""
@@ -76,12 +79,22 @@ class GroupJudge:
             if all(self._votes.get((other, term)) != node for other in others):
                 del self._votes[voter, term]
 
-    def rests_on(self, node: int, index: int, lacking: Collection[int]) -> None:
-        """`node` leads, and calls the entry committed; those members that are `lacking` it are up, and have votes."""
-        if 2 * len(lacking) >= len(self.members):
-            raise Violation(
-                f"group {self.group_id}: node {node} commits entry {index}, which the voters {sorted(lacking)} have not"
-            )
+    def rests_on(self, node: int, index: int, lacking: Collection[int], configuration: Configuration) -> None:
+        """`node` leads with this configuration, and calls the entry committed; those voters that are `lacking` it are
+        up, and have votes."""
+        for voters in filter(None, (configuration.voters, configuration.outgoing)):
+            without = {replica.node for replica in voters}.intersection(lacking)
+            if 2 * len(without) >= len(voters):
+                raise Violation(
+                    f"group {self.group_id}: node {node} commits entry {index}, which the voters {sorted(without)} of "
+                    f"{configuration} have not"
+                )
+
+    def speaks(self, node: int, birth: int) -> None:
+        """A replica has said something."""
+
+    def look_at(self, node: int, group: RaftGroup) -> None:
+        """After a turn of the node, in which the group had a part."""
 
     def leads(self, node: int, term: int, term_at: Callable[[int], int | None]) -> None:
         """`node` is leader of `term`; called when it became so. `term_at` answers None for what is trimmed there."""

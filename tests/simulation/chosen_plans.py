@@ -180,6 +180,19 @@ def mixed(plan: Plan) -> Plan:
     return calm.varied(options=options, latency_s=min(plan.latency_s, 0.01), logs=(LogPlan(1, 3, 600),))
 
 
+def moving(plan: Plan) -> Plan:
+    """Groups of one to three replicas change their members all the time, on nodes that crash and lose their disks."""
+    names = dict.fromkeys(plan.weights, 0.0)
+    weights = {"crash": 1.0, "bounce": 2.0, "start": 5.0, "transfer": 1.0, "stall": 1.0, "reset": 1.0, "cut": 0.5}
+    weights |= {"isolate": 0.7, "heal": 3.0, "pause": 0.5, "wipe": 0.7, "replay": 2.0 if plan.wild else 0.0}
+    nodes = max(4, min(plan.nodes, 5))
+    logs = tuple(LogPlan(1, 1 + (plan.nodes + number) % 3, 0) for number in range(2))
+    changed = plan.varied(nodes=nodes, logs=logs, weights={**names, **weights}, disk="memory", moves=True)
+    options = replace(plan.options, trim_wait_s=0.2, fetch_retry_s=0.1)
+    calm = changed.varied(core_first=False, calm_start=True, options=options, admin_every_s=0.1, upkeep_every_s=0.3)
+    return calm.varied(chaos_s=6.0, fault_every_s=0.15, latency_s=min(plan.latency_s, 0.01), slow_syncs=0.03)
+
+
 def slow_for_minutes(plan: Plan) -> Plan:
     """A minority of the disks is slow for minutes, and little else goes wrong."""
     names = dict.fromkeys(plan.weights, 0.0)

@@ -68,6 +68,9 @@ class Plan:
     streams: bool = False
     """Messages travel on the streams of production, over calls between nodes."""
 
+    moves: bool = False
+    """Groups change their members, as a board says that stands for the metadata."""
+
     keeps_writes: bool = False
     """A killed process loses what it has not given to the system yet, which it does before a turn is released."""
 

@@ -15,6 +15,8 @@ from tests.simulation.bare_library import RawLoad, RawNode
 from tests.simulation.checker import Empty, Violation
 from tests.simulation.mixed.load import MixedLoad
 from tests.simulation.mixed.node import MixedNode, with_notes
+from tests.simulation.moving.load import MovingLoad
+from tests.simulation.moving.node import MovingNode
 from tests.simulation.mutations import catalogue
 from tests.simulation.plan import Plan
 from tests.simulation.schedule import Schedule, Stuck
@@ -81,9 +83,16 @@ def _mixed(
     return ScheduleKind(chosen_plans.mixed, mutation, MixedNode, MixedLoad, with_notes)
 
 
+def _moving(
+    mutation: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
+) -> ScheduleKind:
+    return ScheduleKind(chosen_plans.moving, mutation, MovingNode, MovingLoad)
+
+
 _FAMILIES: dict[Any, Callable[..., ScheduleKind]] = {
     chosen_plans.over_streams: _over_streams,
     chosen_plans.mixed: _mixed,
+    chosen_plans.moving: _moving,
 }
 """Plans whose nodes or loads are others."""
 
@@ -102,6 +111,7 @@ KINDS: dict[str, ScheduleKind] = {
     "through-gateways": ScheduleKind(chosen_plans.through_gateways),
     "over-streams": _over_streams(),
     "mixed": _mixed(),
+    "moving": _moving(),
     "quiet": ScheduleKind(chosen_plans.quiet),
     "peaceful": ScheduleKind(chosen_plans.peaceful),
     "transactions": _transactional(),

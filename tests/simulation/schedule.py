@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from tests.simulation.checker import Empty, GroupJudge, Violation
+from tests.simulation.moving.judge import MovingJudge
 from tests.simulation.plan import Plan, draw
 from tests.simulation.transactions.judge import Ledger, TransactionsJudge
 from tests.simulation.world.events import PartitionJudge
@@ -113,6 +114,8 @@ class Schedule:
         return self.judges[group_id]
 
     def _new_judge(self, group_id: int) -> GroupJudge:
+        if self.plan.moves:
+            return MovingJudge(group_id)
         if not group_id:
             return GroupJudge(group_id)
         return PartitionJudge(group_id) if self.ledger is None else TransactionsJudge(group_id, self.ledger)
@@ -250,7 +253,8 @@ class Schedule:
             raise Empty(f"{self.load.acknowledged} acknowledged events, {faults} faults")
 
     def _state(self) -> str:
-        return "; ".join(node.describe() for node in self.nodes.values())
+        load = getattr(self.load, "describe", str)()
+        return "; ".join([*(node.describe() for node in self.nodes.values()), *([load] if self.plan.moves else [])])
 
     # ---- the end
 

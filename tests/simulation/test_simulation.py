@@ -30,6 +30,8 @@ CHUNK = 50
 """Schedules per test: small enough for parallel runs to share them evenly."""
 READMITTING = 20
 """Schedules in which one disk after the other is lost. `make soak` runs thousands."""
+MOVING = 50
+"""Schedules in which groups change their members all the time. `make soak` runs thousands."""
 LEADERS_BESIDE_A_SLOW_DISK = 12
 """Of one group in two and a half minutes, connections breaking now and then."""
 SPARE_FROM = 10_000_000
@@ -94,6 +96,15 @@ def test_two_releases_stand_side_by_side_and_go_back_until_one_is_activated() ->
     assert tally.counted > 10
     changes = ("upgrade", "downgrade", "activation refused", "activated", "risen", "rewritten", "note")
     assert min(tally.done.get(what, 0) for what in (*changes, "refused an earlier program")) > 3, tally
+
+
+@pytest.mark.parametrize("first", range(0, MOVING, MOVING // 2))
+def test_groups_change_their_members_under_all_faults(first: int) -> None:
+    tally = run_many("moving", range(first, first + MOVING // 2))
+    assert not tally.failures, report("moving", min(tally.failures))
+    assert tally.counted == MOVING // 2
+    wished = (*(f"move: {kind}" for kind in ("swap", "add", "remove", "demote", "promote", "drop")), "cancel")
+    assert min(tally.done.get(what, 0) for what in (*wished, "joint", "handed over", "erased", "piece")) > 1, tally
 
 
 def test_what_passes_through_gateways_is_stored_once_and_in_order() -> None:

@@ -58,13 +58,15 @@ class MemberChanges:
 
     # ---- the leader
 
-    def view(self, *, is_ready: bool) -> LeaderView:
-        """Look at the followers. `is_ready`: this leader has applied an entry of its own term."""
+    def view(self, now: float, heard_within_s: float, *, is_ready: bool) -> LeaderView:
+        """Look at the followers. `heard_within_s`: one that was not heard for so long may have lost its disk meanwhile.
+        `is_ready`: this leader has applied an entry of its own term."""
         core, membership = self._core, self._membership
         near = {
             node
             for node, member in membership.peers.items()
             if member in core.connected
+            and now - core.last_response.heard_at(member) < heard_within_s
             and not self._step.vote_recovery.is_mute(node)
             and core.match.get(member, 0) + NEAR_ENTRIES >= self._log_store.last
         }

@@ -210,7 +210,8 @@ class Faults:
             for node in self._schedule.nodes.values():
                 if node.leads(group_id):
                     group = node.multiraft.groups[group_id]
-                    group.transfer(self._randomness.choice(group.members))
+                    assert group.configuration is not None
+                    group.transfer(self._randomness.choice(sorted(group.configuration.voters)).node)
                     moved = True
         return moved
 

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from cluster.raft import RaftGroup, RaftMessage
+from cluster.raft.membership.configuration import Configuration
 from tests.simulation.checker import GroupJudge
 from tests.simulation.watched_groups import term_at
 
@@ -27,6 +28,8 @@ class Observer:
     def said(self, peer: int, message: RaftMessage) -> None:
         node, judges = self._node, self._node.schedule.judges
         kind = message.WhichOneof("body")
+        if message.group in judges:
+            judges[message.group].speaks(node.id, message.version)
         if kind == "append_reply" and not message.append_reply.mute:
             node.readmission.speaks_as_voter(message.group)
         elif kind == "vote_request" and not message.vote_request.pre:
@@ -49,21 +52,27 @@ class Observer:
                 term = group.log_store.term_at(commit)
                 judge.commits(node.id, commit, term, group.term)
                 if group.is_leader:
-                    judge.rests_on(node.id, commit, self._lacking(judge, commit, term))
+                    assert group.configuration is not None
+                    lacking = self._lacking(judge, group.configuration, commit, term)
+                    judge.rests_on(node.id, commit, lacking, group.configuration)
+            judge.look_at(node.id, group)
             if group.is_leader and led != group.term:
                 led = group.term
                 node.schedule.trace(f"{node.id} LEADS group {group_id} term {group.term}")
                 judge.leads(node.id, group.term, partial(term_at, group))
             self._seen[group_id] = (commit, led)
 
-    def _lacking(self, judge: GroupJudge, index: int, term: int) -> list[int]:
-        """Members that vote, and whose log has another entry there, or none."""
-        logs = {node: self._node.schedule.nodes[node].observer.log_of(judge.group_id) for node in judge.members}
+    def _lacking(self, judge: GroupJudge, configuration: Configuration, index: int, term: int) -> list[int]:
+        """Voters whose log has another entry there, or none."""
+        nodes = self._node.schedule.nodes
+        logs = {
+            one.node: nodes[one.node].observer.log_of(judge.group_id, one.birth) for one in configuration.all_voters
+        }
         return [node for node, log in logs.items() if log is not None and term_at(log, index) not in (term, None)]
 
-    def log_of(self, group_id: int) -> RaftGroup | None:
-        """Of a voter, as far as it can be held to what it said."""
+    def log_of(self, group_id: int, birth: int) -> RaftGroup | None:
+        """Of a voter with this birth, as far as it can be held to what it said."""
         node = self._node
         is_known = node.is_running and not (node.readmission.was_rolled_back and node.lacks_memory)
         group = node.multiraft.groups.get(group_id) if is_known else None
-        return None if group is None or group.log_store.mute else group
+        return None if group is None or group.log_store.mute or group.birth != birth else group

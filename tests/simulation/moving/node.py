@@ -1,0 +1,220 @@
+"""A node of a schedule with moves: it hosts Raft groups as the board says, and drives those that it leads."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Iterable
+from math import inf
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from cluster.features import Features
+from cluster.raft import ChangeRefused, NotLeader, OtherBirth, Outcome, RaftGroup, erase_group, stored_groups
+from cluster.raft.log.key_layout import stored_birth
+from cluster.raft.membership.changes import AppendConfiguration, HandLeadershipOver, MoveEnded
+from cluster.raft.membership.configuration import FOUNDING_VERSION, Configuration, Replica
+from cluster.raft.membership.configuration_rows import ConfigurationRows
+from cluster.versions import MEMBERS_CHANGE_FROM
+from tests.simulation.moving.board import Board, GroupWishes
+from tests.simulation.watched_groups import WatchedMultiRaft
+from tests.simulation.world.disk import SimBatch
+from tests.simulation.world.nodes import SimNode
+
+if TYPE_CHECKING:
+    from tests.simulation.schedule import Schedule
+
+DRIVE_EVERY_S = 0.05
+READ_AGAIN = 0.3
+"""Share of the starts in which a node reads the board from the beginning."""
+
+
+class ListOfEntries:
+    """A state machine that remembers what it was given."""
+
+    def __init__(self) -> None:
+        self.applied: list[bytes] = []
+
+    def apply(self, index: int, term: int, data: bytes, batch: SimBatch) -> object:
+        self.applied.append(data)
+        return len(self.applied)
+
+    def checkpoint(self, version: int) -> bytes:
+        return b",".join(self.applied)
+
+    def restore(self, index: int, data: bytes | None) -> None:
+        self.applied = data.split(b",") if data else []
+
+
+class _NoReplicas:
+    """Stands in for the partitions of a node, of which there are none."""
+
+    def __init__(self) -> None:
+        self.input = self
+
+    def flush(self, now: float) -> None:
+        """Nothing waits for company."""
+
+    def due_s(self) -> float:
+        return inf
+
+
+class _BoardView:
+    """Stands in for the metadata where a readmission is judged: they know the disk at once."""
+
+    def __init__(self, node: MovingNode) -> None:
+        self._node = node
+
+    def incarnation(self, node: int) -> int:
+        return self._node.incarnation
+
+    def hosted_by(self, node: int) -> Iterable[Any]:
+        wanted = self._node.board.now().items()
+        return [(None, SimpleNamespace(group=number)) for number, known in wanted if known.birth_on(node) is not None]
+
+
+class MovingNode(SimNode):
+    def __init__(self, schedule: Schedule, node_id: int) -> None:
+        self.seen = 0
+        super().__init__(schedule, node_id)
+
+    @property
+    def board(self) -> Board:
+        board: Board = self.schedule.load.board  # type: ignore[attr-defined]
+        return board
+
+    # ---- life
+
+    def _features(self) -> Features:
+        return Features(heard=MEMBERS_CHANGE_FROM)
+
+    def _compose(self) -> None:
+        schedule: Any = self.schedule
+        randomness = random.Random(schedule.randomness.getrandbits(64))
+        self.features = self._features()
+        self.multiraft = WatchedMultiRaft(
+            self.id, self.disk, self.clock, randomness, self._send, schedule.plan.options,
+            alone=False, active_version=lambda: self.features.version,
+        )  # fmt: skip
+        self.multiraft.node = self
+        self.multiraft.on_wake = self._wake
+        self.multiraft.on_quarantined = self._quarantined
+        self.multiraft.on_fetch = self._fetch
+        self.replicas = _NoReplicas()  # type: ignore[assignment]
+        self.view: Any = _BoardView(self)
+        self.machines: dict[int, ListOfEntries] = {}
+        if schedule.randomness.random() < READ_AGAIN:
+            self.seen = 0
+        self.after(schedule.now, self._follow)
+        self.after(schedule.now, self._drive)
+
+    def replace(self) -> None:
+        self.board.lost_below[self.id] = self.board.next_birth
+        super().replace()
+
+    def compaction(self) -> None:
+        randomness = self.schedule.randomness
+        for group in self.multiraft.groups.values():
+            if randomness.random() < 0.3 and group.applied_index > group.first_index:
+                group.trim(randomness.randint(group.first_index, group.applied_index))
+
+    # ---- the board
+
+    def _follow(self) -> None:
+        """Read the next posting, and open, close and erase by what is known then."""
+        board, randomness = self.board, self.schedule.randomness
+        if self.seen < len(board.postings):
+            self.seen += 1
+        for number, known in board.read(self.seen).items():
+            self._reconcile(number, known)
+        hurries = self.seen < len(board.postings) and randomness.random() < 0.7
+        self.after(self.schedule.now + randomness.uniform(0.0, 0.02 if hurries else 0.3), self._follow)
+
+    def _reconcile(self, number: int, known: GroupWishes) -> None:
+        group, birth = self.multiraft.groups.get(number), known.birth_on(self.id)
+        if group is not None and birth != group.birth and _is_over(group.birth, group.configuration, known):
+            self._erase(group)
+            group = None
+        if group is None and birth is not None:
+            self._open(number, birth, known)
+        elif group is None:
+            self._erase_leftover(number, known)
+
+    def _open(self, number: int, birth: int, known: GroupWishes) -> None:
+        judge: Any = self.board.judges[number]
+        lost_below = self.board.lost_below.get(self.id, 0)
+        is_new = stored_birth(number, self.disk) != birth
+        if is_new and birth > 1 and birth >= lost_below and known.wish is None:
+            return  # it was there once, and what is known of it here is old
+        self.machines[number] = machine = ListOfEntries()
+        with contextlib.suppress(OtherBirth):
+            group = self.multiraft.open_group(
+                number, known.founders if birth == 1 else (), machine,
+                birth=birth, moved=known.had_a_move, mute=birth < lost_below,
+            )  # fmt: skip
+            if is_new and not group.log_store.mute:
+                judge.opens(Replica(self.id, birth))
+            self.schedule.trace(f"{self.id} opens group {number} as birth {birth}")
+
+    def _erase_leftover(self, number: int, known: GroupWishes) -> None:
+        """Erase what an earlier process has left of a replica that has no place any more."""
+        birth = stored_birth(number, self.disk)
+        if birth is None:
+            return
+        latest = ConfigurationRows(number, self.disk, self.disk.batch, None).latest
+        if _is_over(birth, latest, known):
+            self.board.judges[number].erases(Replica(self.id, birth))
+            batch = self.disk.batch()
+            erase_group(number, batch, birth)
+            self.disk.write(batch)
+            self.schedule.count("leftover erased")
+
+    def _erase(self, group: RaftGroup) -> None:
+        number, judge = group.group_id, self.board.judges[group.group_id]
+        judge.erases(Replica(self.id, group.birth))
+        self.schedule.trace(f"{self.id} erases birth {group.birth} of group {number}")
+        self.schedule.count("erased")
+        self.multiraft.close_group(number, erase=True, over=True)
+        self.readmission.group_ended(number)
+
+    # ---- the driver
+
+    def _drive(self) -> None:
+        randomness = self.schedule.randomness
+        for group in list(self.multiraft.groups.values()):
+            known = self.board.read(self.seen).get(group.group_id)
+            if known is not None and group.is_leader:
+                with contextlib.suppress(NotLeader, ChangeRefused):
+                    self._step(group, known)
+        self.after(self.schedule.now + randomness.uniform(0.3, 1.0) * DRIVE_EVERY_S, self._drive)
+
+    def _step(self, group: RaftGroup, known: GroupWishes) -> None:
+        step = group.next_step(known.wish)
+        if isinstance(step, AppendConfiguration):
+            self.schedule.trace(f"{self.id} changes group {group.group_id}: {step.configuration}")
+            group.propose_configuration(step.configuration, _not_waited_for)
+            self.schedule.count("joint" if step.configuration.is_joint else "change")
+        elif isinstance(step, HandLeadershipOver):
+            self.schedule.count("handed over")
+            group.transfer(self.schedule.randomness.choice(sorted(step.candidates)))
+        elif isinstance(step, MoveEnded) and known.wish is not None and group.configuration is not None:
+            self.board.finish(group.group_id, known.wish, group.configuration)
+
+    def describe(self) -> str:
+        groups = self.multiraft.groups.values() if self.is_running else ()
+        told = [f"{g.group_id}/{g.birth}{' mute' if g.log_store.mute else ''}: {g.configuration}" for g in groups]
+        return f"{super().describe()}; {self.id} has read {self.seen}: {told}"
+
+    def stored(self) -> list[int]:
+        return stored_groups(self.disk)
+
+
+def _is_over(birth: int, latest: Configuration | None, known: GroupWishes) -> bool:
+    """True if metadata that have no place for a replica are newer than what it knows of itself. Those that have not
+    drawn its birth yet are older."""
+    version = FOUNDING_VERSION if latest is None else latest.version
+    return birth < known.drawn_below and known.configuration.version > version
+
+
+def _not_waited_for(outcome: Outcome) -> None:
+    """The configuration in force tells."""
