@@ -150,8 +150,8 @@ class MultiRaft:
         """Load a group from disk, or begin it. `members`: with which it began, the same at all of them; none, if the
         replica was added later: then it hears of them from the log.
 
-        `moved`: the metadata speak of a move, so the group may be another by now. Where nothing is stored of the
-        replica nothing is known of its members then.
+        `moved`: the metadata speak of a move, so the group may be another by now. A replica with nothing, or without a
+        memory, knows nothing of its members then.
 
         `birth`: of this replica, which the metadata say; None: they are what this group replicates, so it hears that
         from the group's leader. A later birth than the stored one begins anew; an earlier one raises OtherBirth.
@@ -171,9 +171,8 @@ class MultiRaft:
             raise ValueError(f"Raft group {group_id}: members {list(members)} are not a set with node {self.node_id}")
         self._enter()
         self._require_birth(group_id, birth)
-        is_known = bool(members) and not (moved and stored_birth(group_id, self._disk) is None)
-        hint, own = founding(members) if is_known else None, birth or 0
-        make = partial(self._make_group, group_id, hint, machine, own, preferred, mute, keep_entries, patient)
+        hint, own = founding(members) if members else None, birth or 0
+        make = partial(self._make_group, group_id, hint, machine, own, moved, preferred, mute, keep_entries, patient)
         try:
             group = make(self._disk)
         except NodeUnfit:
@@ -211,6 +210,7 @@ class MultiRaft:
         hint: Configuration | None,
         machine: StateMachine,
         birth: int,
+        moved: bool,
         preferred: NodeId | None,
         mute: bool,
         keep_entries: int | None,
@@ -221,7 +221,7 @@ class MultiRaft:
         batch = partial(self.batch_of, group_id)
         log_store = LogStore(
             group_id, disk, self._cache, batch, self._note_vote, self._note_entries, mute=mute,
-            active_version=self.active_version, founding=hint, birth=birth,
+            active_version=self.active_version, founding=hint, birth=birth, moved=moved,
         )  # fmt: skip
         append_emit = self._emit_early if self.options.eager_appends else self._emit
         return RaftGroup(

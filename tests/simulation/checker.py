@@ -91,7 +91,7 @@ class GroupJudge:
                 )
 
     def speaks(self, node: int, birth: int) -> None:
-        """A replica has said something."""
+        """A replica has promised something."""
 
     def look_at(self, node: int, group: RaftGroup) -> None:
         """After a turn of the node, in which the group had a part."""

@@ -79,10 +79,13 @@ class LogStore:
         active_version: Callable[[], int] = lambda: UNSET,
         founding: Configuration | None = None,
         birth: int = FOUNDING_BIRTH,
+        moved: bool = False,
     ) -> None:
         """`mute`: if nothing is stored of the group, it begins as a member without a vote. `active_version`: that of
         the layouts to write. `founding`: the configuration where none is stored; `birth`: of the replica, if nothing is
-        stored of it. 0: it is not known yet."""
+        stored of it. 0: it is not known yet. `moved`: the group may have changed since it began: then only a log of
+        one's own says that `founding` is in force for it.
+        """
         self._group = group
         self._disk = disk
         self._cache = cache
@@ -115,6 +118,8 @@ class LogStore:
         self._entry_prefix = group_prefix(b"e", group | self._space)
         if self.is_new and mute:
             self.mute = self._hard_changed = True
+        if moved and (self.is_new or self.mute):
+            self.configurations.forget_founding()
         if self.is_new and birth != FOUNDING_BIRTH:
             self._hard_changed = True
         self.written = self.last

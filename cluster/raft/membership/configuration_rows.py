@@ -52,6 +52,10 @@ class ConfigurationRows:
             )
         return decode_entry(body)
 
+    def forget_founding(self) -> None:
+        """Where no row is stored nothing is known of the members."""
+        self._founding = None
+
     # ---- asking
 
     @property

@@ -62,6 +62,7 @@ class MemberChanges:
         """Look at the followers. `heard_within_s`: one that was not heard for so long may have lost its disk meanwhile.
         `is_ready`: this leader has applied an entry of its own term."""
         core, membership = self._core, self._membership
+        self._links.hear()
         near = {
             node
             for node, member in membership.peers.items()

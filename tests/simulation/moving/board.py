@@ -22,7 +22,6 @@ FIRST_BIRTH = 2
 class Begun:
     group: int
     wish: Wish
-    next_birth: int
 
 
 @dataclass(frozen=True)
@@ -50,8 +49,6 @@ class GroupWishes:
     """The settled one."""
     wish: Wish | None = None
     had_a_move: bool = False
-    drawn_below: int = FIRST_BIRTH
-    """All births below were drawn: of others this reader cannot know."""
 
     def birth_on(self, node: int) -> int | None:
         """Birth of the replica that the node is to have; None: none."""
@@ -80,8 +77,6 @@ class Board:
             known = groups[posting.group]
             if isinstance(posting, Begun):
                 known.wish, known.had_a_move = posting.wish, True
-                for one in groups.values():
-                    one.drawn_below = posting.next_birth
             elif isinstance(posting, Cancelled):
                 if known.wish is not None:
                     known.wish = replace(known.wish, is_cancelled=True)
@@ -102,7 +97,7 @@ class Board:
             self.next_birth += 1
         wish = Wish(self.next_move, known.configuration.version, voter=add, learner=learner, gone=gone)
         self.next_move += 1
-        self.postings.append(Begun(group, wish, self.next_birth))
+        self.postings.append(Begun(group, wish))
 
     def cancel(self, group: int) -> None:
         wish = self.now()[group].wish

@@ -4,8 +4,8 @@
   most is not committed.
 * A leader votes in its latest configuration. A group with a move rests nowhere.
 * A move that was called cancelled is never carried out.
-* A replica is erased only when a committed configuration has no place for it, and no birth is opened anew that has said
-  something.
+* A replica is erased only when a committed configuration has no place for it, and none begins anew with a vote that has
+  promised something.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class MovingJudge(GroupJudge):
         self.at: dict[int, Configuration] = {}
         self.told_cancelled: set[int] = set()
         self.heard: set[Replica] = set()
-        """Replicas that have said something."""
+        """Replicas that have promised something."""
 
     @property
     def latest(self) -> Configuration:
@@ -78,7 +78,7 @@ class MovingJudge(GroupJudge):
     def opens(self, replica: Replica) -> None:
         """A replica is opened with nothing, and with a vote."""
         if replica in self.heard:
-            raise Violation(f"group {self.group_id}: replica {replica} has forgotten what it said, and votes")
+            raise Violation(f"group {self.group_id}: replica {replica} has forgotten what it promised, and votes")
 
     def erases(self, replica: Replica) -> None:
         if replica in self.latest.all_voters:

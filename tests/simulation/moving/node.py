@@ -74,6 +74,9 @@ class _BoardView:
 
 
 class MovingNode(SimNode):
+    """Nothing is opened for the first time, closed or erased before the node has read all that was posted when it
+    started: what it knows until then may be about lives that are over, and its own disk may have forgotten them."""
+
     def __init__(self, schedule: Schedule, node_id: int) -> None:
         self.seen = 0
         super().__init__(schedule, node_id)
@@ -105,6 +108,7 @@ class MovingNode(SimNode):
         self.machines: dict[int, ListOfEntries] = {}
         if schedule.randomness.random() < READ_AGAIN:
             self.seen = 0
+        self._posted_at_start, self._is_confirmed = len(self.board.postings), False
         self.after(schedule.now, self._follow)
         self.after(schedule.now, self._drive)
 
@@ -125,6 +129,7 @@ class MovingNode(SimNode):
         board, randomness = self.board, self.schedule.randomness
         if self.seen < len(board.postings):
             self.seen += 1
+        self._is_confirmed = self._is_confirmed or self.seen >= self._posted_at_start
         for number, known in board.read(self.seen).items():
             self._reconcile(number, known)
         hurries = self.seen < len(board.postings) and randomness.random() < 0.7
@@ -132,20 +137,21 @@ class MovingNode(SimNode):
 
     def _reconcile(self, number: int, known: GroupWishes) -> None:
         group, birth = self.multiraft.groups.get(number), known.birth_on(self.id)
-        if group is not None and birth != group.birth and _is_over(group.birth, group.configuration, known):
+        may_end = self._is_confirmed and group is not None and birth != group.birth
+        if may_end and group is not None and _is_over(group.configuration, known):
             self._erase(group)
             group = None
         if group is None and birth is not None:
             self._open(number, birth, known)
-        elif group is None:
+        elif group is None and self._is_confirmed:
             self._erase_leftover(number, known)
 
     def _open(self, number: int, birth: int, known: GroupWishes) -> None:
         judge: Any = self.board.judges[number]
         lost_below = self.board.lost_below.get(self.id, 0)
         is_new = stored_birth(number, self.disk) != birth
-        if is_new and birth > 1 and birth >= lost_below and known.wish is None:
-            return  # it was there once, and what is known of it here is old
+        if is_new and not self._is_confirmed:
+            return
         self.machines[number] = machine = ListOfEntries()
         with contextlib.suppress(OtherBirth):
             group = self.multiraft.open_group(
@@ -162,7 +168,7 @@ class MovingNode(SimNode):
         if birth is None:
             return
         latest = ConfigurationRows(number, self.disk, self.disk.batch, None).latest
-        if _is_over(birth, latest, known):
+        if _is_over(latest, known):
             self.board.judges[number].erases(Replica(self.id, birth))
             batch = self.disk.batch()
             erase_group(number, batch, birth)
@@ -209,11 +215,9 @@ class MovingNode(SimNode):
         return stored_groups(self.disk)
 
 
-def _is_over(birth: int, latest: Configuration | None, known: GroupWishes) -> bool:
-    """True if metadata that have no place for a replica are newer than what it knows of itself. Those that have not
-    drawn its birth yet are older."""
-    version = FOUNDING_VERSION if latest is None else latest.version
-    return birth < known.drawn_below and known.configuration.version > version
+def _is_over(latest: Configuration | None, known: GroupWishes) -> bool:
+    """True if metadata that have no place for a replica are newer than what it knows of itself."""
+    return known.configuration.version > (FOUNDING_VERSION if latest is None else latest.version)
 
 
 def _not_waited_for(outcome: Outcome) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.simulation import chosen_plans
+from tests.simulation.moving import holes
 from tests.simulation.mutations import (
     holes_gateway,
     holes_groups,
@@ -123,6 +124,33 @@ BY_SCHEDULES: dict[str, Mutation] = {
             ("full-backlogs-lose-messages", holes_streams.full_backlogs_lose_messages),
             ("messages-outlive-their-stream", holes_streams.messages_outlive_their_stream),
             ("earlier-streams-are-heard", holes_streams.earlier_streams_are_heard),
+        )
+    },
+    **{
+        name: Mutation(hole, chosen_plans.moving)
+        for name, hole in (
+            ("in-force-when-committed", holes.in_force_when_committed),
+            ("a-majority-of-the-union-is-enough", holes.a_majority_of_the_union_is_enough),
+            ("the-new-set-alone-is-enough", holes.the_new_set_alone_is_enough),
+            ("learners-count", holes.learners_count),
+            ("learners-campaign", holes.learners_campaign),
+            ("births-are-ignored-in-votes", holes.births_are_ignored_in_votes),
+            ("births-are-ignored-in-acks", holes.births_are_ignored_in_acks),
+            ("changes-overtake-each-other", holes.changes_overtake_each_other),
+            ("rows-are-not-stored", holes.rows_are_not_stored),
+            ("rows-outlive-their-entries", holes.rows_outlive_their_entries),
+            ("rows-are-trimmed-like-entries", holes.rows_are_trimmed_like_entries),
+            ("snapshots-bring-no-configuration", holes.snapshots_bring_no_configuration),
+            ("restarts-begin-with-the-founding-members", holes.restarts_begin_with_the_founding_members),
+            ("births-are-not-stored", holes.births_are_not_stored),
+            ("erased-when-the-move-begins", holes.erased_when_the_move_begins),
+            ("metadata-that-are-behind-erase", holes.metadata_that_are_behind_erase),
+            ("metadata-are-not-confirmed", holes.metadata_are_not_confirmed),
+            ("moves-are-finished-before-they-are-committed", holes.moves_are_finished_before_they_are_committed),
+            ("a-cancel-is-no-entry", holes.a_cancel_is_no_entry),
+            ("groups-rest-amid-a-move", holes.groups_rest_amid_a_move),
+            ("learners-refuse-their-votes", holes.learners_refuse_their_votes),
+            ("strangers-are-not-heard", holes.strangers_are_not_heard),
         )
     },
     **{

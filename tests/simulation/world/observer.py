@@ -28,7 +28,7 @@ class Observer:
     def said(self, peer: int, message: RaftMessage) -> None:
         node, judges = self._node, self._node.schedule.judges
         kind = message.WhichOneof("body")
-        if message.group in judges:
+        if kind == "append_reply" or (kind == "vote_reply" and not message.vote_reply.pre):
             judges[message.group].speaks(node.id, message.version)
         if kind == "append_reply" and not message.append_reply.mute:
             node.readmission.speaks_as_voter(message.group)

@@ -212,6 +212,29 @@ def test_a_replica_without_a_configuration_leads_nothing_and_votes_when_asked() 
     assert stage.group(4).configuration is None
 
 
+def test_a_single_founder_that_lost_its_disk_after_its_group_grew_leads_nothing() -> None:
+    """Neither at once nor after a restart, when there is something stored of it again (seed 2073 of `moving`)."""
+    stage = led(1, 2)
+    stage.move(Wish(1, 1, voter=Replica(2, 12)))
+    run(stage, "a")
+    stage.stop(1)
+    stage.disks[1] = type(stage.disks[1])()
+    del stage.births[1]
+    stage.cut = {(1, 2), (2, 1)}
+    stage.start(1)
+    for _ in range(2):
+        group = stage.open(1, 1, mute=True, moved=True)
+        stage.run(1.0)
+        assert (group.configuration, group.is_leader, group.last_index) == (None, False, 1)
+        stage.multirafts[1].close_group(GROUP, erase=False)
+    stage.open(1, 1, mute=True, moved=True)
+    stage.heal()
+    stage.until(lambda: stage.leader == 2)
+    stage.propose(2, "b")
+    stage.until(lambda: stage.group(1).has_vote(1))
+    stage.until(lambda: stage.machines[1].applied == [b"a", b"b"])
+
+
 def test_a_change_is_refused_that_may_not_be_made_now() -> None:
     stage = led()
     group = stage.group(1)
@@ -285,6 +308,16 @@ def test_nobody_rests_while_a_change_is_open() -> None:
     stage.move(swap(4, 17, C))
     stage.close(3)
     stage.until(lambda: stage.group(1).is_quiet)
+
+
+def test_a_wish_wakes_a_group_that_rests() -> None:
+    """Its followers are heard by the heartbeats of their nodes (seed 3118 of `moving`)."""
+    stage = led(quiesce_after_s=0.05)
+    stage.until(lambda: stage.group(1).is_quiet)
+    stage.run(3.0)
+    assert stage.group(1).is_quiet
+    stage.move(Wish(1, 1, gone=C), seconds=1.0)
+    assert stage.voters(1) == ["1/1", "2/1"]
 
 
 def test_the_replica_that_left_hears_so_and_asks_no_more() -> None:
