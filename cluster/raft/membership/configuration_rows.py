@@ -53,7 +53,7 @@ class ConfigurationRows:
         return decode_entry(body)
 
     def forget_founding(self) -> None:
-        """Where no row is stored nothing is known of the members."""
+        """Know nothing of the members where no row is stored."""
         self._founding = None
 
     # ---- asking

@@ -82,13 +82,6 @@ def learners_count() -> contextlib.AbstractContextManager[None]:
 
 
 @contextlib.contextmanager
-def learners_campaign() -> Hole:
-    """Who follows and hears no leader campaigns."""
-    with mock.patch.object(Membership, "may_campaign", True):
-        yield
-
-
-@contextlib.contextmanager
 def _without(kind: str) -> Hole:
     """Messages of a kind count whatever birth they are from."""
     receive = Stepper.receive

@@ -133,7 +133,6 @@ BY_SCHEDULES: dict[str, Mutation] = {
             ("a-majority-of-the-union-is-enough", holes.a_majority_of_the_union_is_enough),
             ("the-new-set-alone-is-enough", holes.the_new_set_alone_is_enough),
             ("learners-count", holes.learners_count),
-            ("learners-campaign", holes.learners_campaign),
             ("births-are-ignored-in-votes", holes.births_are_ignored_in_votes),
             ("births-are-ignored-in-acks", holes.births_are_ignored_in_acks),
             ("changes-overtake-each-other", holes.changes_overtake_each_other),
