@@ -9,7 +9,7 @@ import time
 from dataclasses import replace
 
 from tests.simulation.membership_model.scopes import MUTATIONS, SCOPES
-from tests.simulation.membership_model.search import Found, explore, walk
+from tests.simulation.membership_model.search import SearchResult, explore, walk
 
 
 def main() -> int:
@@ -31,7 +31,7 @@ def main() -> int:
             print(f"walk {seed}: {found}")
             broken += 1
     for mutation in () if arguments.scopes else MUTATIONS:
-        noticed: Found = explore(mutation.mutated, mutation.most, mutation.steps)
+        noticed: SearchResult = explore(mutation.mutated, mutation.most, mutation.steps)
         print(f"without {mutation.without!r}: {noticed}", flush=True)
         broken += not noticed.broken
     return 1 if broken else 0

@@ -24,15 +24,15 @@ class Broken(Exception):
     """Something happened that must not."""
 
 
-class Entry(NamedTuple):
+class ModelEntry(NamedTuple):
     term: int
     what: Configuration | str
 
 
-Log = tuple[Entry, ...]
+Log = tuple[ModelEntry, ...]
 
 
-class Member(NamedTuple):
+class ModelMember(NamedTuple):
     """What a node has of the group. With birth 0 it has nothing."""
 
     birth: int = 0
@@ -64,13 +64,13 @@ class Candidacy(NamedTuple):
     """Old and new ones, in the candidate's configuration."""
 
 
-class Finished(NamedTuple):
+class ToldEnd(NamedTuple):
     configuration: Configuration
     cancelled: bool
 
 
 class State(NamedTuple):
-    members: tuple[Member, ...]
+    members: tuple[ModelMember, ...]
     """Of nodes 1, 2, ..."""
     led: tuple[Leadership | None, ...]
     """By term, from 1 on."""
@@ -79,8 +79,8 @@ class State(NamedTuple):
     """Term, candidate, voter."""
     acks: frozenset[tuple[int, Replica, int]]
     """Term, replica, index: the highest only."""
-    metadata: tuple[Wish | str | Finished, ...]
-    committed: tuple[tuple[Entry, int], ...]
+    metadata: tuple[Wish | str | ToldEnd, ...]
+    committed: tuple[tuple[ModelEntry, int], ...]
     """Entries, with the term in which some leader first committed them."""
     entries: int
     losses: int
@@ -110,7 +110,8 @@ class Scope:
 def first_state(scope: Scope) -> State:
     births = {replica.node: replica.birth for replica in scope.start.voters}
     members = tuple(
-        Member(births[node], hint=scope.start) if node in births else Member() for node in range(1, scope.nodes + 1)
+        ModelMember(births[node], hint=scope.start) if node in births else ModelMember()
+        for node in range(1, scope.nodes + 1)
     )
     return State(
         members, (None,) * scope.terms, frozenset(), frozenset(), frozenset(),
@@ -123,13 +124,13 @@ def quorum_of(configuration: Configuration | None) -> Quorum:
     return Quorum(configuration)
 
 
-class Model:
+class MembershipModel:
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
 
     # ---- what a member knows
 
-    def configuration(self, member: Member, log: Log, commit: int) -> Configuration | None:
+    def configuration(self, member: ModelMember, log: Log, commit: int) -> Configuration | None:
         """The one in force: the latest in the log, committed or not."""
         end = commit if self.scope.lacks("in force at the append") else len(log)
         for entry in reversed(log[:end]):
@@ -190,7 +191,7 @@ class Model:
                 changed = _with(state, node, member._replace(term=asked.term, vote=asked.candidate))
                 yield f"{own} votes for {asked.candidate} in {asked.term}", changed._replace(votes=state.votes | {vote})
 
-    def _may_grant(self, member: Member, own: Replica, asked: Candidacy) -> bool:
+    def _may_grant(self, member: ModelMember, own: Replica, asked: Candidacy) -> bool:
         """A member without a memory follows the word of the other of two, and compares no logs."""
         if not member.mute:
             return asked.last >= _last(member.log)
@@ -216,7 +217,7 @@ class Model:
             for index, (entry, committed_in) in enumerate(state.committed):
                 if committed_in < term and member.log[index : index + 1] != (entry,):
                     raise Broken(f"{own} leads term {term} without entry {index + 1}, committed in {committed_in}")
-            log = (*member.log, Entry(term, "no-op"))
+            log = (*member.log, ModelEntry(term, "no-op"))
             yield f"{own} leads term {term}", self._led(state, term, Leadership(own, log))
 
     def _led(self, state: State, term: int, led: Leadership) -> State:
@@ -312,7 +313,7 @@ class Model:
         if led is None:
             return
         if state.entries:
-            log = (*led.log, Entry(term, "data"))
+            log = (*led.log, ModelEntry(term, "data"))
             changed = self._led(state, term, led._replace(log=log))
             yield f"term {term} appends an entry", changed._replace(entries=state.entries - 1)
         member = state.members[led.leader.node - 1]
@@ -327,7 +328,7 @@ class Model:
         view = LeaderView(led.leader.node, self._may_append(led, term), everybody)
         step = next_step(wish, latest, view)
         if isinstance(step, AppendConfiguration):
-            log = (*led.log, Entry(term, step.configuration))
+            log = (*led.log, ModelEntry(term, step.configuration))
             yield f"term {term} appends {step.configuration}", self._led(state, term, led._replace(log=log))
         elif isinstance(step, MoveEnded) and wish is not None:
             yield from self._report(state, term, latest, cancelled=not _is_done(wish, latest))
@@ -349,17 +350,17 @@ class Model:
     def _report(
         self, state: State, term: int, latest: Configuration, *, cancelled: bool
     ) -> Iterator[tuple[str, State]]:
-        known = [one for one in state.metadata if isinstance(one, Finished)]
+        known = [one for one in state.metadata if isinstance(one, ToldEnd)]
         if all(one.configuration.version < latest.version for one in known) or (
             not known and self.scope.lacks("a cancel is an entry")
         ):
             reported = final(latest) if latest.is_joint else latest
-            told = Finished(reported, cancelled)
+            told = ToldEnd(reported, cancelled)
             yield f"term {term} reports {latest}", state._replace(metadata=(*state.metadata, told))
 
     def _operate(self, state: State) -> Iterator[tuple[str, State]]:
         begun = [one for one in state.metadata if isinstance(one, Wish)]
-        finished = [one for one in state.metadata if isinstance(one, Finished)]
+        finished = [one for one in state.metadata if isinstance(one, ToldEnd)]
         self._check_told(state, finished)
         if self.scope.cancels and "cancel" not in state.metadata and not finished:
             yield "somebody cancels", state._replace(metadata=(*state.metadata, "cancel"))
@@ -368,7 +369,7 @@ class Model:
             version = max(one.configuration.version for one in finished)
             yield f"move {wish.move} begins", state._replace(metadata=(*state.metadata, replace(wish, version=version)))
 
-    def _check_told(self, state: State, finished: list[Finished]) -> None:
+    def _check_told(self, state: State, finished: list[ToldEnd]) -> None:
         for one in finished:
             moved = any(isinstance(e.what, Configuration) and e.what.is_joint for e, _ in state.committed)
             if one.cancelled and moved and len(self.scope.wishes) == 1:
@@ -384,7 +385,7 @@ class Model:
             after = self._opened(after, node, command)
             if self.scope.lacks("erased when the move is finished") and command.gone == Replica(node, member.birth):
                 after = self._erased(state, after, node)
-        elif isinstance(command, Finished) and member.birth:
+        elif isinstance(command, ToldEnd) and member.birth:
             own, latest = Replica(node, member.birth), self.configuration(member, member.log, len(member.log))
             newer = latest is None or command.configuration.version > latest.version
             wanted = _wish(state.metadata[: after.seen])
@@ -393,33 +394,33 @@ class Model:
                 after = self._erased(state, after, node)
         yield f"node {node} learns of {_told(command)}", _with(state, node, after)
 
-    def _opened(self, member: Member, node: int, wish: Wish) -> Member:
+    def _opened(self, member: ModelMember, node: int, wish: Wish) -> ModelMember:
         if wish.voter is None or wish.voter.node != node or member.birth or wish.voter.birth <= member.over:
             return member
         return member._replace(birth=wish.voter.birth)
 
-    def _erased(self, state: State, member: Member, node: int) -> Member:
+    def _erased(self, state: State, member: ModelMember, node: int) -> ModelMember:
         own = Replica(node, member.birth)
         present = [e.what for e, _ in state.committed if isinstance(e.what, Configuration)]
         latest = present[-1] if present else self.scope.start
         if own in latest.all_voters:
             raise Broken(f"{own} is erased, and votes in what is committed: {latest}")
         birth = member.birth if self.scope.lacks("births are over when erased") else 0
-        return Member(birth, hint=self.scope.start if birth else None, over=member.birth, seen=member.seen)
+        return ModelMember(birth, hint=self.scope.start if birth else None, over=member.birth, seen=member.seen)
 
     def _lose(self, state: State, node: int) -> Iterator[tuple[str, State]]:
         member = state.members[node - 1]
         if not state.losses or node != self.scope.loses or not member.birth:
             return
-        known = [one.configuration for one in state.metadata[: member.seen] if isinstance(one, Finished)]
+        known = [one.configuration for one in state.metadata[: member.seen] if isinstance(one, ToldEnd)]
         hint = None if known else self.scope.start
         if self.scope.lacks("the asker's word"):
             hint = known[-1] if known else self.scope.start
-        empty = Member(member.birth, mute=True, hint=hint, over=member.over, seen=member.seen)
+        empty = ModelMember(member.birth, mute=True, hint=hint, over=member.over, seen=member.seen)
         yield f"node {node} loses its disk", _with(state, node, empty)._replace(losses=state.losses - 1)
 
 
-def _with(state: State, node: int, member: Member) -> State:
+def _with(state: State, node: int, member: ModelMember) -> State:
     return state._replace(members=(*state.members[: node - 1], member, *state.members[node:]))
 
 
@@ -431,13 +432,13 @@ def _nodes(replicas: frozenset[Replica]) -> set[int]:
     return {replica.node for replica in replicas}
 
 
-def _wish(metadata: tuple[Wish | str | Finished, ...]) -> Wish | None:
+def _wish(metadata: tuple[Wish | str | ToldEnd, ...]) -> Wish | None:
     """The move that these metadata want; none, if they know how it ended."""
     wish: Wish | None = None
     for command in metadata:
         if isinstance(command, Wish):
             wish = command
-        elif isinstance(command, Finished):
+        elif isinstance(command, ToldEnd):
             wish = None
         elif wish is not None:
             wish = replace(wish, is_cancelled=True)
@@ -448,7 +449,7 @@ def _is_done(wish: Wish, latest: Configuration) -> bool:
     return (wish.voter is None or wish.voter in latest.voters) and wish.leaving not in latest.voters
 
 
-def _told(command: Wish | str | Finished) -> str:
+def _told(command: Wish | str | ToldEnd) -> str:
     if isinstance(command, Wish):
         return f"move {command.move}"
     return command if isinstance(command, str) else f"v{command.configuration.version}"

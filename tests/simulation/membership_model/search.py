@@ -7,11 +7,11 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tests.simulation.membership_model.model import Broken, Model, Scope, State, first_state
+from tests.simulation.membership_model.model import Broken, MembershipModel, Scope, State, first_state
 
 
 @dataclass
-class Found:
+class SearchResult:
     states: int = 0
     is_complete: bool = False
     broken: str = ""
@@ -23,8 +23,8 @@ class Found:
 
 
 def at(scope: Scope, steps: Sequence[str]) -> State:
-    """The state after these steps, of which each is the beginning of what `Model` calls it."""
-    model, state = Model(scope), first_state(scope)
+    """The state after these steps, of which each is the beginning of what `MembershipModel` calls it."""
+    model, state = MembershipModel(scope), first_state(scope)
     for step in steps:
         able = [(label, after) for label, after in model.successors(state) if label.startswith(step)]
         assert len(able) == 1, f"{step!r} can happen in {len(able)} ways: {sorted(set(dict(model.successors(state))))}"
@@ -32,9 +32,9 @@ def at(scope: Scope, steps: Sequence[str]) -> State:
     return state
 
 
-def explore(scope: Scope, most: int, steps: Sequence[str] = ()) -> Found:
+def explore(scope: Scope, most: int, steps: Sequence[str] = ()) -> SearchResult:
     """All states from there on, breadth first, up to so many."""
-    model, first = Model(scope), at(scope, steps)
+    model, first = MembershipModel(scope), at(scope, steps)
     came: dict[State, tuple[State, str] | None] = {first: None}
     queue = deque([first])
     while queue and len(came) < most:
@@ -45,24 +45,24 @@ def explore(scope: Scope, most: int, steps: Sequence[str] = ()) -> Found:
                     came[after] = (state, label)
                     queue.append(after)
         except Broken as error:
-            return Found(len(came), broken=str(error), path=[*steps, *_path(came, state)])
-    return Found(len(came), is_complete=not queue)
+            return SearchResult(len(came), broken=str(error), path=[*steps, *_path(came, state)])
+    return SearchResult(len(came), is_complete=not queue)
 
 
-def walk(scope: Scope, seed: int, most: int = 200) -> Found:
+def walk(scope: Scope, seed: int, most: int = 200) -> SearchResult:
     """One random way through the states."""
-    model, state, chance = Model(scope), first_state(scope), random.Random(seed)
+    model, state, chance = MembershipModel(scope), first_state(scope), random.Random(seed)
     path: list[str] = []
     for _ in range(most):
         try:
             able = [(label, after) for label, after in model.successors(state) if after != state]
         except Broken as error:
-            return Found(len(path), broken=str(error), path=path)
+            return SearchResult(len(path), broken=str(error), path=path)
         if not able:
             break
         label, state = chance.choice(able)
         path.append(label)
-    return Found(len(path))
+    return SearchResult(len(path))
 
 
 def _path(came: dict[State, tuple[State, str] | None], state: State) -> list[str]:
