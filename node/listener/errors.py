@@ -20,7 +20,6 @@ from holdfast.amqp.errors import (
     MESSAGE_SIZE_EXCEEDED,
     NOT_ALLOWED,
     NOT_FOUND,
-    NOT_IMPLEMENTED,
     PRECONDITION_FAILED,
     RESOURCE_DELETED,
     RESOURCE_LIMIT_EXCEEDED,
@@ -149,14 +148,6 @@ def batch_under_key(log: str) -> Error:
         "that to the address without a key, with its own"
     )
     return Error(NOT_ALLOWED, text)
-
-
-def no_dynamic_source() -> Error:
-    text = (
-        "a dynamic source takes answers of $management, and of nobody else: attach to $management first, if they are "
-        "meant. For answers of applications create a log, name it in reply-to, and tell them apart by correlation-id"
-    )
-    return Error(NOT_IMPLEMENTED, text)
 
 
 def search_too_long(waited_s: float) -> Error:

@@ -13,7 +13,7 @@ early.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Protocol
 
 from holdfast import protocol
@@ -60,11 +60,6 @@ class Attacher(EndpointHost, Claimer, Protocol):
     """A connection that links can be attached to."""
 
     stranded: CutOffLinks
-
-    @property
-    def served(self) -> Collection[Endpoint]:
-        """The links that are served."""
-        ...
 
     async def until(self, condition: Callable[[], bool], wait_s: float) -> bool:
         """Wait for a change of the cluster that makes the condition true; False when the time was up first."""
@@ -173,13 +168,7 @@ def _service(host: Attacher, link: Link, plan: LinkPlan) -> Endpoint:
         assert isinstance(link, ReceiverLink)
         return AnonymousLink(host, link, plan)
     assert isinstance(link, SenderLink)
-    if plan.dynamic and not host.knows_streams and not _asks_management(host):
-        raise Refused(errors.no_dynamic_source())
     return Info(host, link, plan) if plan.kind is Kind.INFO else Reply(host, link, plan)
-
-
-def _asks_management(host: Attacher) -> bool:
-    return any(endpoint.plan.kind is Kind.MANAGEMENT for endpoint in host.served)
 
 
 async def _answer_unsubscribe(host: Attacher, link: Link, plan: LinkPlan) -> None:

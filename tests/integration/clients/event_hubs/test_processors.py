@@ -49,7 +49,9 @@ class Noting(Reading):
 
 
 def test_two_processors_share_and_the_second_goes_on_where_the_first_stopped(stored: HubCluster) -> None:
-    text = stored.text()
+    hub = "Shared"  # other tests send to the one that is there
+    stored.make(hub)
+    text = stored.text(hub=hub)
     for partition in range(PARTITIONS):
         send(text, str(partition), [f"{partition} {number}" for number in range(5)])
     options = {
@@ -60,17 +62,17 @@ def test_two_processors_share_and_the_second_goes_on_where_the_first_stopped(sto
     first = Noting(consumer(text, GROUP, **options), starting_position="-1")
     first.until(lambda now: len(now.events) >= 5 * PARTITIONS or now.errors)
     assert not first.errors
-    owners = {row["owner"] for row in stored.describe()}
+    owners = {row["owner"] for row in stored.describe(hub=hub)}
     assert len(owners) == 1, "one processor has all"
     second = Noting(consumer(text, GROUP, **options | {"checkpoint_store": stored.store()}), starting_position="-1")
-    wait_until(lambda: len({row["owner"] for row in stored.describe()}) == 2, "both have partitions")
+    wait_until(lambda: len({row["owner"] for row in stored.describe(hub=hub)}) == 2, "both have partitions")
     first.stop()
     for partition in range(PARTITIONS):
         send(text, str(partition), [f"{partition} later"])
     second.until(lambda now: sum("later" in body for body in now.bodies) >= PARTITIONS or now.errors).stop()
     assert not second.errors
-    assert [row["lag"] for row in stored.describe()] == [0] * PARTITIONS
-    assert [row["committed_position"] for row in stored.describe()] == [6] * PARTITIONS
+    assert [row["lag"] for row in stored.describe(hub=hub)] == [0] * PARTITIONS
+    assert [row["committed_position"] for row in stored.describe(hub=hub)] == [6] * PARTITIONS
     again = Noting(consumer(text, GROUP, **options | {"checkpoint_store": stored.store()}), starting_position="-1")
     send(text, "0", ["last"])
     again.until(lambda now: "last" in now.bodies or now.errors).stop()

@@ -59,7 +59,7 @@ def test_a_batch_single_events_and_keys_arrive_with_what_the_service_adds(hub: s
         sender.send_event(EventData("third"), partition_id="2")
         sender.send_batch([EventData("keyed"), EventData("keyed too")], partition_key="order-42")
         sender.send_event(EventData("anywhere"))
-    events = read(hub, 3, partition_id="2")
+    events = read(hub, 3, partition_id="2")[:3]  # the one for anywhere may stand behind them
     assert [(one.body_as_str(), one.sequence_number, one.offset) for one in events] == [
         ("first", 0, "0"), ("rich", 1, "1"), ("third", 2, "2"),
     ]  # fmt: skip
