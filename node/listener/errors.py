@@ -159,6 +159,11 @@ def batch_without_target() -> Error:
     return Error(NOT_ALLOWED, text)
 
 
+def address_too_long(size: int, most: int) -> Error:
+    text = f"the message's property `to` has {size} bytes, and an address at most {most}: name a log there"
+    return Error(INVALID_FIELD, text)
+
+
 def message_without_address() -> Error:
     text = "the link has no target, and the message no address in its property `to`: name a log there"
     return Error(INVALID_FIELD, text)

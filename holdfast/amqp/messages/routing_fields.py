@@ -7,8 +7,10 @@ form. Most messages have too few properties to hold a group-id, which their coun
 from __future__ import annotations
 
 from struct import Struct
+from struct import error as StructError
 
 from holdfast.amqp.encoding.codec import decode_value, encode_value, symbol
+from holdfast.amqp.errors import MalformedMessage
 from holdfast.amqp.messages.sections import (
     GROUP_KEY,
     PROPERTIES,
@@ -28,6 +30,13 @@ _KEYS = frozenset((GROUP_KEY,))
 
 def text_property(stored: bytes, place: int) -> str | None:
     """The text in a field of the properties; None: there is none. Raises MalformedMessage."""
+    try:
+        return _text(stored, place)
+    except (IndexError, StructError):
+        raise MalformedMessage("its properties are cut off") from None
+
+
+def _text(stored: bytes, place: int) -> str | None:
     pos = 0
     while stored[pos : pos + 2] == b"\x00S" and pos + 3 < len(stored):
         code = stored[pos + 2]

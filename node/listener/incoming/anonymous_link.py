@@ -33,6 +33,10 @@ from node.listener.incoming.message_link import IncomingMessageLink
 MAX_ROUTES = 256
 """Addresses that a link remembers; beyond, those with nothing under way are forgotten."""
 
+MAX_ADDRESS_BYTES = 8 * 1024
+"""Longest address, in UTF-8. An attach has room for twice as many; an answer, which may quote it in escapes, must fit
+into one frame."""
+
 
 class AnonymousLink(IncomingLink):
     """The link, which accounts for what its routes answer."""
@@ -40,7 +44,7 @@ class AnonymousLink(IncomingLink):
     def __init__(self, host: EndpointHost, link: ReceiverLink, plan: LinkPlan) -> None:
         super().__init__(host, link, plan)
         self._routes: dict[str, Route] = {}
-        self._retired: dict[Route, None] = {}  # whose logs are gone, with deliveries that are unanswered
+        self._retired: dict[Route, None] = {}  # out of use, with deliveries that are unanswered
         self._unsure: dict[str, list[tuple[list[Any], list[bytes]]]] = {}  # messages to logs that are asked for
 
     def open(self) -> None:
@@ -73,6 +77,8 @@ class AnonymousLink(IncomingLink):
             found = text_property(ingest(payload).stored, TO)
         except MalformedMessage as problem:
             return Error(DECODE_ERROR, f"the message cannot be read: {problem}; correct it, do not resend it")
+        if found and len(found) > MAX_ADDRESS_BYTES // 4 and len(found.encode()) > MAX_ADDRESS_BYTES:
+            return errors.address_too_long(len(found.encode()), MAX_ADDRESS_BYTES)
         return found or errors.message_without_address()
 
     def _send_to(
@@ -91,7 +97,8 @@ class AnonymousLink(IncomingLink):
         except Refused as refusal:
             if refusal.error.condition == NOT_FOUND and transaction is None:
                 self._unsure[address] = [(deliveries, payloads)]
-                self.host.spawn(self._look_again(address))
+                if len(self._unsure) == 1:
+                    self.host.spawn(self._look_again())
             else:
                 self._refuse(deliveries, payloads, refusal.error, transaction)
         else:
@@ -118,10 +125,17 @@ class AnonymousLink(IncomingLink):
                 del self._routes[address]
                 route.quiesce()
 
-    async def _look_again(self, address: str) -> None:
-        """Route the messages that wait for a log after catching up: another node may have made it a moment ago."""
-        confirmed = await self.host.broker.current()
-        waiting = self._unsure.pop(address, [])
+    async def _look_again(self) -> None:
+        """Route the messages that wait for logs after catching up: another node may have made them a moment ago. One
+        question is under way at a time, however many logs a peer names."""
+        while self._unsure:
+            asked = list(self._unsure)
+            confirmed = await self.host.broker.current()
+            for address in asked:
+                self._route_again(address, self._unsure.pop(address, []), confirmed)
+            self.host.flush_soon()
+
+    def _route_again(self, address: str, waiting: list[tuple[list[Any], list[bytes]]], confirmed: bool) -> None:
         for deliveries, payloads in waiting:
             if not confirmed:
                 self._answer(deliveries, len(payloads), sum(map(len, payloads)), RELEASED)
@@ -130,7 +144,6 @@ class AnonymousLink(IncomingLink):
                 self._route(address).take(deliveries, payloads, None)
             except Refused as refusal:
                 self._refuse(deliveries, payloads, refusal.error, None)
-        self.host.flush_soon()
 
     def _refuse(
         self, deliveries: list[Any], payloads: list[bytes], error: Error, transaction: ClientTransaction | None
@@ -157,10 +170,15 @@ class AnonymousLink(IncomingLink):
         if error is None or error.condition != RESOURCE_DELETED:
             self.leave(error)
             return
+        self._retire(route)
+
+    def _retire(self, route: Route) -> None:
+        """Take in nothing more for the route, which is kept until all of it is answered."""
         for address in [address for address, one in self._routes.items() if one is route]:
             del self._routes[address]
-        self._retired = {one: None for one in (*self._retired, route) if one.unanswered}
+        self._retired[route] = None
         route.quiesce()
+        self._retired = {one: None for one in self._retired if one.unanswered}
 
     @property
     def _all(self) -> list[Route]:
@@ -176,12 +194,11 @@ class AnonymousLink(IncomingLink):
         Endpoint.on_change(self)
         if self.leaving:
             return
-        for address, route in list(self._routes.items()):
+        for route in list(self._routes.values()):
             if all(map(self.host.visitor.may, permissions.needs(route.plan))):
                 route.on_change()
             else:  # the next message to it is refused
-                del self._routes[address]
-                self._retired[route] = None
+                self._retire(route)
 
     def quiesce(self) -> None:
         unsure, self._unsure = self._unsure, {}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from holdfast.amqp import ACCEPTED, LinkDetached, Message, Source, Target, decode_message, encode_message
 from holdfast.amqp.key_partitioner import partition_index
+from node.listener.incoming.anonymous_link import MAX_ADDRESS_BYTES, AnonymousLink
 from tests.unit.listener.support.peer import Peer, eventually, message
 from tests.unit.listener.support.sending import stored
 from tests.unit.listener.support.single import SingleNode
@@ -48,6 +50,10 @@ async def test_the_relay_is_offered_and_routes_by_to_in_order(node: SingleNode) 
         (to("$management"), "amqp:not-allowed"),
         (to("$reply/somebody"), "amqp:not-implemented"),
         (message(), "amqp:invalid-field"),
+        (to("x" * 100_000), "amqp:invalid-field"),
+        (to("\x01" * MAX_ADDRESS_BYTES), "amqp:not-found"),
+        (b"\x00Ss\xc0\x02\x0b\x40\x00Su\xa0\x01x", "amqp:decode-error"),
+        (b"\x00Ss\xd0\x00\x00\x00", "amqp:decode-error"),
     ],
 )
 async def test_what_cannot_be_routed_is_rejected_with_the_error_of_an_attach(
@@ -118,3 +124,38 @@ async def test_all_is_given_back_when_the_peer_leaves(node: SingleNode) -> None:
         await peer.send(sender, [to("wide"), to("nowhere"), to("trades")])
     await eventually(lambda: not node.listener.counters.connections_open)
     await eventually(lambda: node.listener.unanswered_bytes == 0)
+
+
+async def test_a_peer_that_names_many_logs_asks_one_question_at_a_time(node: SingleNode) -> None:
+    under_way = asyncio.Semaphore(1)
+
+    async def asked() -> bool:
+        assert not under_way.locked()
+        async with under_way:
+            await asyncio.sleep(0)
+        return True
+
+    node.current = asked  # type: ignore[method-assign]
+    async with Peer(node.port) as peer:
+        sender = await peer.sender(Target(), source=REJECTS)
+        await peer.send(sender, [to(f"nowhere{number}") for number in range(300)])
+        states = await peer.states(sender, 300)
+    assert {state.error.condition for state in states} == {"amqp:not-found"}
+
+
+async def test_a_route_that_lost_its_right_is_let_go(node: SingleNode) -> None:
+    async with Peer(node.port) as peer:
+        sender = await peer.sender(Target(), source=REJECTS)
+        await peer.send(sender, [to("wide"), to("trades")])
+        await peer.states(sender, 2)
+        (connection,) = node.listener._connections
+        (relay,) = connection.served
+        assert isinstance(relay, AnonymousLink)
+        connection.visitor.may = lambda need: need.name != "wide"  # type: ignore[method-assign]
+        relay.on_change()
+        assert list(relay._routes) == ["trades"]
+        assert not relay._retired
+        await peer.send(sender, [to("wide"), to("trades")])
+        refused, taken = (await peer.states(sender, 4))[2:]
+        assert refused.error.condition == "amqp:unauthorized-access"
+        assert taken is ACCEPTED
