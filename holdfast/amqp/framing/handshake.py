@@ -82,7 +82,7 @@ def stranger(head: bytes) -> str:
     if head.startswith(TLS_HEADER[: len(head)]) and len(head) > 4:
         return "asked to start TLS, which this port does not offer: connect without TLS, or to a TLS listener"
     if head.startswith(_PROXY):
-        return "a PROXY header on a listener that names no proxies: name this one in listener.proxies, or send none"
+        return "a PROXY header, not expected here: name its proxy in listener.proxies, and let it send one header"
     return f"its first bytes are {head!r}"
 
 

@@ -44,9 +44,14 @@ def is_header(head: bytes) -> bool:
 
 def is_among(address: str, networks: Collection[Network]) -> bool:
     """Tell whether a peer's address lies in one of the networks."""
-    found = ipaddress.ip_address(address.partition("%")[0])
-    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
-    return any((mapped or found) in network for network in networks)
+    found = _unmapped(ipaddress.ip_address(address.partition("%")[0]))
+    return any(found in network for network in networks)
+
+
+def _unmapped(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    """The address of IPv4 that one of IPv6 stands for, as a socket for both shows it; else the address."""
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return mapped or address
 
 
 def rest_bytes(fixed: bytes) -> int:
@@ -73,4 +78,4 @@ def client_of(fixed: bytes, rest: bytes) -> tuple[str, int] | None:
     length, size = (4, _TCP4_BYTES) if family == _TCP4 else (16, _TCP6_BYTES)
     if len(rest) < size:
         raise BadHeader(f"a header with {len(rest)} bytes of addresses, which take {size}")
-    return str(ipaddress.ip_address(rest[:length])), int(_PORT.unpack_from(rest, 2 * length)[0])
+    return str(_unmapped(ipaddress.ip_address(rest[:length]))), int(_PORT.unpack_from(rest, 2 * length)[0])

@@ -189,6 +189,23 @@ def test_any_bytes_are_a_header_or_a_reason() -> None:
         assert found is None or ipaddress.ip_address(found[0])
 
 
+def test_a_client_of_ipv4_has_one_address_however_written() -> None:
+    for written in ("198.51.100.7", "::ffff:198.51.100.7"):
+        said = header(written)
+        assert client_of(said[:FIXED_BYTES], said[FIXED_BYTES:]) == ("198.51.100.7", 4711)
+
+
+async def test_a_second_header_is_not_for_this_listener(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A client behind the proxy may send one as well, and names nobody by it."""
+    async with serving(tmp_path, proxies=HERE) as node:
+        reader, writer = await asyncio.open_connection("127.0.0.1", node.port)
+        writer.write(header("198.51.100.7") + header("127.0.0.1") + AMQP)
+        await reader.read()
+        writer.close()
+        assert "not expected here" in caplog.text
+        assert "('198.51.100.7', 4711)" in caplog.text
+
+
 def test_networks_hold_addresses_of_both_kinds_however_written() -> None:
     networks = (ipaddress.ip_network("192.0.2.0/24"), ipaddress.ip_network("fe80::/10"))
     assert is_among("192.0.2.9", networks)
