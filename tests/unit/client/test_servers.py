@@ -210,7 +210,7 @@ async def test_a_client_forgets_nodes_that_are_no_longer_told_of(pair: tuple[Tin
     first.properties[protocol.OPEN_NODES] = [["127.0.0.1", uint(gone), ""], ["127.0.0.1", uint(second.port), ""]]
     known = network.Network(first.address)
     await known.connection(Address.parse(first.address))
-    assert [one.port for one in known._nodes] == [first.port, gone, second.port]
+    assert [str(one) for one in known._nodes] == [f"127.0.0.1:{port}" for port in (first.port, gone, second.port)]
     second.properties[protocol.OPEN_NODES] = [["127.0.0.1", uint(first.port), ""]]
     await known.connection(Address.parse(second.address))
     assert [one.port for one in known._nodes] == [second.port, first.port]
