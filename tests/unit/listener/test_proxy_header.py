@@ -142,9 +142,10 @@ async def test_nobody_else_may_name_a_client(
 
 async def test_a_header_that_does_not_end_is_cut_in_time(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with serving(tmp_path, proxies=HERE, handshake_timeout_s=0.2) as node:
-        for said in (b"", SIGNATURE[:9], header()[:-1]):
+        for said in (b"", SIGNATURE[:9], header()[:-1], header()):
             await sent_away(node.port, said)
         assert "did not begin in time" in caplog.text
+        assert "no AMQP open in time" in caplog.text
 
 
 async def test_limits_by_address_are_those_of_the_clients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

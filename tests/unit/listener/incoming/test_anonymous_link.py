@@ -91,8 +91,8 @@ async def test_messages_to_a_log_that_is_made_elsewhere_wait_for_the_news_in_ord
     node.current = heard  # type: ignore[method-assign]
     async with Peer(node.port) as peer:
         sender = await peer.sender(Target())
-        await peer.send(sender, [to("fresh", b"%d" % number) for number in range(3)])
-        assert set(await peer.states(sender, 3)) == {ACCEPTED}
+        await peer.send(sender, [to("fresh", b"0"), to("fresh", b"1"), to("trades"), to("fresh", b"2")])
+        assert set(await peer.states(sender, 4)) == {ACCEPTED}
     assert bodies(node, "fresh") == {"0": [b"0", b"1", b"2"]}
 
 
