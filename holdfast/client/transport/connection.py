@@ -533,12 +533,11 @@ def _addresses(told: object, by: Address) -> Sequence[Address]:
     found: list[Address] = []
     for one in told if isinstance(told, list) else ():
         match one:
-            case [str(host), int(port), str(hostname)] if host and 0 < port < 65536:
+            case [str(host), int(port), str(hostname), *_] if host and 0 < port < 65536:
                 found.append(Address(host, int(port), hostname))
-    is_whole = told is None or (isinstance(told, list) and len(told) == len(found) <= protocol.TOLD_NODES)
-    if not is_whole:
+    if told is not None and (not isinstance(told, list) or len(found) < len(told)):
         raise ProtocolError(f"{by} tells of other nodes in a way that makes no sense: {told!r:.200}")
-    return found
+    return found[: protocol.TOLD_NODES]
 
 
 def since_boot_s() -> float:

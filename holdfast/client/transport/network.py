@@ -419,7 +419,8 @@ class Network:
         finally:
             self._untried.discard(address)
         self._met = True
-        self._nodes = (address, *connection.other_nodes)
+        if self.options.follow_redirects and connection.other_nodes:  # a node of version 0.1.0 tells of none
+            self._nodes = (address, *connection.other_nodes)
         connection.on_left = partial(self._suspect, address, LEFT_S)
         connection.on_stood_still = self._stood_still
         connection.on_lost = partial(self.log_lines.say, "a connection was lost: %s")

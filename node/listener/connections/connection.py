@@ -62,6 +62,11 @@ from node.security.connection_identity import Visitor
 
 log = logging.getLogger("holdfast.listener")
 
+OPEN_NODES_BYTES = 192
+"""Bytes of other nodes' addresses in an open, which has at most 512 in all: the peer's limit is not known yet."""
+OPEN_NODE_BYTES = 12
+"""Bytes of one of them beside its texts."""
+
 LAST_WORDS_S = 2.0
 """Time for a peer to read and answer a close."""
 
@@ -145,9 +150,17 @@ class Connection(asyncio.Protocol):
     def _other_nodes(self) -> list[list[Any]]:
         """Other nodes' addresses for clients of this listener: a client that knows them outlives the nodes that its
         program named."""
-        told = (self.broker.address_of(node) for node in self.broker.other_nodes())
-        known = [[where.host, uint(where.port), where.hostname] for where in told if where is not None]
-        return known[: protocol.TOLD_NODES]
+        told: list[list[Any]] = []
+        left = OPEN_NODES_BYTES
+        for where in map(self.broker.address_of, self.broker.other_nodes()):
+            if where is None:
+                continue
+            hostname = "" if where.hostname == where.host else where.hostname
+            left -= len(where.host.encode()) + len(hostname.encode()) + OPEN_NODE_BYTES
+            if left < 0 or len(told) == protocol.TOLD_NODES:
+                break
+            told.append([where.host, uint(where.port), hostname])
+        return told
 
     # ------------------------------------------------------------------------------------------------- socket
 

@@ -222,7 +222,6 @@ async def test_a_client_forgets_nodes_that_are_no_longer_told_of(pair: tuple[Tin
     [
         "here", 7, [7], [["host", uint(1)]], [["host", uint(0), ""]], [["host", 70000, ""]], [["", 1, ""]],
         [[b"host", 1, ""]], [["host", "1", ""]], [["host", 1, None]],
-        [["host", 1, ""]] * (protocol.TOLD_NODES + 1),
     ],
     ids=itertools.count(),
 )  # fmt: skip
@@ -230,3 +229,20 @@ async def test_a_list_of_nodes_that_makes_no_sense_is_an_error_of_the_node(node:
     node.properties[protocol.OPEN_NODES] = told
     with pytest.raises(ProtocolError, match="tells of other nodes"):
         await ClientConnection.open(Address.parse(node.address))
+
+
+async def test_what_a_later_node_tells_beyond_that_is_passed_over(node: TinyNode) -> None:
+    node.properties[protocol.OPEN_NODES] = [["host", uint(1), "", "rack"]] * (protocol.TOLD_NODES + 1)
+    connection = await ClientConnection.open(Address.parse(node.address))
+    assert list(connection.other_nodes) == [Address("host", 1)] * protocol.TOLD_NODES
+    await connection.close()
+
+
+async def test_a_client_that_follows_nobody_stays_with_its_servers(pair: tuple[TinyNode, TinyNode]) -> None:
+    first, second = pair
+    first.properties[protocol.OPEN_NODES] = [["127.0.0.1", uint(second.port), ""]]
+    known = network.Network(first.address, network.NetworkOptions(follow_redirects=False))
+    await known.connection(Address.parse(first.address))
+    known._suspect(Address.parse(first.address))
+    assert str(known._entry()) == first.address
+    await known.close()
