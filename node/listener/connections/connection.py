@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from itertools import islice
 from typing import Any, Literal, Protocol, cast
 
@@ -434,6 +434,10 @@ class Connection(asyncio.Protocol):
         for transaction in list(self.transactions.values()):
             transaction.on_change()
         self.stranded.look()
+
+    @property
+    def served(self) -> Collection[Endpoint]:
+        return self.endpoints.values()
 
     async def until(self, condition: Callable[[], bool], wait_s: float) -> bool:
         return await self.listener.until(condition, wait_s)
