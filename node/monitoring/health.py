@@ -103,8 +103,9 @@ class Health:
 
     def data(self) -> HealthCheck:
         """Check whether the data are of one version. It says nothing of readiness: they are rewritten meanwhile."""
-        versions = self._parts.migration.versions
-        is_one = versions.oldest == versions.newest
+        migration = self._parts.migration
+        versions = migration.versions
+        is_one = versions.oldest == versions.newest or migration.is_of_new_data
         return HealthCheck(
             "data", is_one, f"of {versions}" + ("" if is_one else ", and being rewritten: install no later release yet")
         )

@@ -32,6 +32,9 @@ PACE_S = 0.02
 class DataMigration:
     def __init__(self, path: Path, known: VersionRange = OURS) -> None:
         """Raises OtherVersion, before anything is opened, if the program does not know all that is in the directory."""
+        self.is_of_new_data = not (path / "format").exists()
+        """The data were begun by this process, and are not of one version yet. What a node writes before it hears of a
+        version is of the oldest one; that is no upgrade that anybody waits for."""
         found = data_versions.read(path)
         self.versions = found or DataVersions(known.oldest, known.oldest)
         self.versions.require(known.oldest, known.newest, path)
@@ -69,6 +72,7 @@ class DataMigration:
             return False
         await asyncio.to_thread(disk.sync)
         self._note(DataVersions(target, self.versions.newest))
+        self.is_of_new_data = False
         return True
 
     def _tell(self, left: list[int]) -> None:

@@ -86,6 +86,19 @@ def test_the_directory_names_a_version_before_it_is_active_and_remembers_it(tmp_
     assert DataMigration(path, BOTH).features.version == 15, "before the metadata are read"
 
 
+async def test_new_data_are_no_upgrade_until_they_are_of_one_version(tmp_path: Path) -> None:
+    """A cluster that begins would tell a problem else: its nodes write before they hear of a version."""
+    groups = Groups(tmp_path / "data")
+    groups.turns()
+    groups.migration.features.rise(15)
+    assert groups.migration.is_of_new_data
+    while not await groups.rewrite():
+        groups.turns()
+    assert not groups.migration.is_of_new_data
+    groups.end()
+    assert not DataMigration(tmp_path / "data", BOTH).is_of_new_data
+
+
 class Groups:
     """Two groups of a node in a real store."""
 
