@@ -94,6 +94,8 @@ class NodeSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     # number of the node in its cluster; with another data directory it must be readmitted
     id: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
     data_dir: str  # directory for everything that the node keeps; nothing in it may be deleted by hand
+    # where the node stands: a rack, a room, a zone; new partitions are spread over them
+    rack: Annotated[str, msgspec.Meta(max_length=63, pattern=r"\A[A-Za-z0-9._-]*\Z")] = ""
 
 
 class ConfiguredPeer(msgspec.Struct, forbid_unknown_fields=True, frozen=True):

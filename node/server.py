@@ -51,7 +51,7 @@ from node.startup.discovery import NodeDiscovery
 from node.startup.first_user import have_first_user
 from node.startup.listener_security import Gates, peer_tls_of, tls_of
 from node.startup.persisted_clock import ClockMemory
-from node.startup.registration import await_vote, register
+from node.startup.registration import RackNote, await_vote, register
 from node.startup.stored_boot_counters import StoredStarts
 from node.storage import DiskOptions, NodeIdentity, OlderCopy, StorageError, Store
 from node.transaction_coordinator.coordinator_commands import NodeStart
@@ -168,6 +168,7 @@ class Node:
         if not self._composed:
             await self._monitoring.stop()
             return
+        self._rack.stop()
         ending = [*self._tasks, *self._fetching]
         for task in ending:
             task.cancel()
@@ -251,6 +252,8 @@ class Node:
             lambda node, timeout_s: self._network.client(node).confirm(timeout_s),
             lambda: self._network.is_cut_off,
         )
+        self._rack = RackNote(self.node_id, config.node.rack, self._view, features, self._proposer)
+        self._view.on_change(self._rack.look)
         self._replicas = ReplicaManager(
             self.node_id,
             self._multiraft,

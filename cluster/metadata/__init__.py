@@ -20,6 +20,7 @@ from cluster.metadata.metadata_commands import (
     remove_rule,
     remove_user,
     rotate_rule,
+    set_rack,
 )
 from cluster.metadata.proposer import CommandProposer, NotConfirmed
 from cluster.metadata.shared_access_rules import CLAIMS
@@ -83,4 +84,5 @@ __all__ = [
     "remove_rule",
     "remove_user",
     "rotate_rule",
+    "set_rack",
 ]

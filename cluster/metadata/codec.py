@@ -28,8 +28,8 @@ from cluster.metadata.users_and_grants import AccessState, grant_from_pb, grant_
 from cluster.stale_copy_detection import KnownStart
 from cluster.versions import UNSET, Layouts, VersionRange
 
-CHECKPOINT_VERSION = 6
-CHECKPOINTS = Layouts({14: CHECKPOINT_VERSION})
+CHECKPOINT_VERSION = 7
+CHECKPOINTS = Layouts({14: 6, 15: CHECKPOINT_VERSION})
 
 
 class CheckpointUnreadable(ValueError):
@@ -100,6 +100,7 @@ def encode_checkpoint(state: MetadataState, version: int = UNSET) -> bytes:
                 mark=node.start.mark,
                 oldest=node.versions.oldest,
                 newest=node.versions.newest,
+                rack=node.rack,
             )
             for _, node in sorted(state.nodes.items())
         ],
@@ -147,6 +148,7 @@ def decode_checkpoint(data: bytes) -> MetadataState:
                 tuple(node.former_incarnations),
                 KnownStart(node.boot, node.mark),
                 VersionRange(node.oldest, node.newest),
+                node.rack,
             )
             for node in checkpoint.nodes
         },

@@ -41,6 +41,7 @@ METADATA_RANGES: dict[str, Range] = {
     "NodeStart.node": NODE,
     "NodeStart.incarnation": ANY,
     "NodeStart.boot": SEQUENCE,
+    "SetRack.node": NODE,
     "ReadmitNode.node": NODE,
     "ReadmitNode.incarnation": ANY,
     "CreateLog.partitions": WISHED,
@@ -86,6 +87,7 @@ MAX_ADDRESS_CHARACTERS = 300
 MAX_LISTENERS = 16
 MAX_LISTENER_NAME_CHARACTERS = 200
 MAX_MARKS = 1024
+MAX_RACK_CHARACTERS = 63
 
 
 def command_fault(command: pb.Command) -> str | None:
@@ -123,6 +125,8 @@ def compression_fault(logs: Iterable[pb.Log]) -> str | None:
 def _too_long(command: pb.Command) -> Iterable[str]:
     if len(command.request_id) > MAX_REQUEST_ID_BYTES:
         yield f"Command.request_id has {len(command.request_id)} bytes, {MAX_REQUEST_ID_BYTES} at most"
+    if len(command.set_rack.rack) > MAX_RACK_CHARACTERS:
+        yield f"SetRack.rack has more than {MAX_RACK_CHARACTERS} characters"
     if command.WhichOneof("command") != "register_node":
         return
     node = command.register_node

@@ -52,6 +52,11 @@ def register_node(
     return pb.Command(register_node=command)
 
 
+def set_rack(node: int, rack: str) -> pb.Command:
+    """Command that notes where a node stands. Feature `racks`."""
+    return pb.Command(set_rack=pb.SetRack(node=node, rack=rack))
+
+
 def activate_version(version: int, heard: Iterable[NodeRecord]) -> pb.Command:
     """Command that activates a version. `heard`: all registered nodes, each as its latest start was heard."""
     starts = [pb.NodeStart(node=one.node, incarnation=one.incarnation, boot=one.start.boot) for one in heard]

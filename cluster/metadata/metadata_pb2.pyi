@@ -94,6 +94,14 @@ class AlterLog(_message.Message):
     compression: str
     def __init__(self, name: _Optional[str] = ..., partitions: _Optional[int] = ..., retention_ms: _Optional[int] = ..., retention_bytes: _Optional[int] = ..., compression: _Optional[str] = ...) -> None: ...
 
+class SetRack(_message.Message):
+    __slots__ = ("node", "rack")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    RACK_FIELD_NUMBER: _ClassVar[int]
+    node: int
+    rack: str
+    def __init__(self, node: _Optional[int] = ..., rack: _Optional[str] = ...) -> None: ...
+
 class DeleteLog(_message.Message):
     __slots__ = ("name",)
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -199,7 +207,7 @@ class RemoveRule(_message.Message):
     def __init__(self, name: _Optional[str] = ...) -> None: ...
 
 class Command(_message.Message):
-    __slots__ = ("request_id", "register_node", "create_log", "alter_log", "delete_log", "readmit_node", "put_user", "remove_user", "put_grant", "remove_grant", "activate_version", "put_rule", "rotate_rule", "remove_rule")
+    __slots__ = ("request_id", "register_node", "create_log", "alter_log", "delete_log", "readmit_node", "put_user", "remove_user", "put_grant", "remove_grant", "activate_version", "put_rule", "rotate_rule", "remove_rule", "set_rack")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     REGISTER_NODE_FIELD_NUMBER: _ClassVar[int]
     CREATE_LOG_FIELD_NUMBER: _ClassVar[int]
@@ -214,6 +222,7 @@ class Command(_message.Message):
     PUT_RULE_FIELD_NUMBER: _ClassVar[int]
     ROTATE_RULE_FIELD_NUMBER: _ClassVar[int]
     REMOVE_RULE_FIELD_NUMBER: _ClassVar[int]
+    SET_RACK_FIELD_NUMBER: _ClassVar[int]
     request_id: bytes
     register_node: RegisterNode
     create_log: CreateLog
@@ -228,7 +237,8 @@ class Command(_message.Message):
     put_rule: PutRule
     rotate_rule: RotateRule
     remove_rule: RemoveRule
-    def __init__(self, request_id: _Optional[bytes] = ..., register_node: _Optional[_Union[RegisterNode, _Mapping]] = ..., create_log: _Optional[_Union[CreateLog, _Mapping]] = ..., alter_log: _Optional[_Union[AlterLog, _Mapping]] = ..., delete_log: _Optional[_Union[DeleteLog, _Mapping]] = ..., readmit_node: _Optional[_Union[ReadmitNode, _Mapping]] = ..., put_user: _Optional[_Union[PutUser, _Mapping]] = ..., remove_user: _Optional[_Union[RemoveUser, _Mapping]] = ..., put_grant: _Optional[_Union[PutGrant, _Mapping]] = ..., remove_grant: _Optional[_Union[RemoveGrant, _Mapping]] = ..., activate_version: _Optional[_Union[ActivateVersion, _Mapping]] = ..., put_rule: _Optional[_Union[PutRule, _Mapping]] = ..., rotate_rule: _Optional[_Union[RotateRule, _Mapping]] = ..., remove_rule: _Optional[_Union[RemoveRule, _Mapping]] = ...) -> None: ...
+    set_rack: SetRack
+    def __init__(self, request_id: _Optional[bytes] = ..., register_node: _Optional[_Union[RegisterNode, _Mapping]] = ..., create_log: _Optional[_Union[CreateLog, _Mapping]] = ..., alter_log: _Optional[_Union[AlterLog, _Mapping]] = ..., delete_log: _Optional[_Union[DeleteLog, _Mapping]] = ..., readmit_node: _Optional[_Union[ReadmitNode, _Mapping]] = ..., put_user: _Optional[_Union[PutUser, _Mapping]] = ..., remove_user: _Optional[_Union[RemoveUser, _Mapping]] = ..., put_grant: _Optional[_Union[PutGrant, _Mapping]] = ..., remove_grant: _Optional[_Union[RemoveGrant, _Mapping]] = ..., activate_version: _Optional[_Union[ActivateVersion, _Mapping]] = ..., put_rule: _Optional[_Union[PutRule, _Mapping]] = ..., rotate_rule: _Optional[_Union[RotateRule, _Mapping]] = ..., remove_rule: _Optional[_Union[RemoveRule, _Mapping]] = ..., set_rack: _Optional[_Union[SetRack, _Mapping]] = ...) -> None: ...
 
 class Partition(_message.Message):
     __slots__ = ("group", "replicas")
@@ -259,7 +269,7 @@ class Log(_message.Message):
     def __init__(self, name: _Optional[str] = ..., id: _Optional[int] = ..., replicas: _Optional[int] = ..., retention_ms: _Optional[int] = ..., retention_bytes: _Optional[int] = ..., created_ms: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[Partition, _Mapping]]] = ..., compression: _Optional[str] = ...) -> None: ...
 
 class Node(_message.Message):
-    __slots__ = ("node", "rpc_address", "listeners", "incarnation", "readmissions", "lost_below_group", "former_incarnations", "boot", "mark", "oldest", "newest")
+    __slots__ = ("node", "rpc_address", "listeners", "incarnation", "readmissions", "lost_below_group", "former_incarnations", "boot", "mark", "oldest", "newest", "rack")
     NODE_FIELD_NUMBER: _ClassVar[int]
     RPC_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     LISTENERS_FIELD_NUMBER: _ClassVar[int]
@@ -271,6 +281,7 @@ class Node(_message.Message):
     MARK_FIELD_NUMBER: _ClassVar[int]
     OLDEST_FIELD_NUMBER: _ClassVar[int]
     NEWEST_FIELD_NUMBER: _ClassVar[int]
+    RACK_FIELD_NUMBER: _ClassVar[int]
     node: int
     rpc_address: str
     listeners: _containers.RepeatedCompositeFieldContainer[Listener]
@@ -282,7 +293,8 @@ class Node(_message.Message):
     mark: int
     oldest: int
     newest: int
-    def __init__(self, node: _Optional[int] = ..., rpc_address: _Optional[str] = ..., listeners: _Optional[_Iterable[_Union[Listener, _Mapping]]] = ..., incarnation: _Optional[int] = ..., readmissions: _Optional[int] = ..., lost_below_group: _Optional[int] = ..., former_incarnations: _Optional[_Iterable[int]] = ..., boot: _Optional[int] = ..., mark: _Optional[int] = ..., oldest: _Optional[int] = ..., newest: _Optional[int] = ...) -> None: ...
+    rack: str
+    def __init__(self, node: _Optional[int] = ..., rpc_address: _Optional[str] = ..., listeners: _Optional[_Iterable[_Union[Listener, _Mapping]]] = ..., incarnation: _Optional[int] = ..., readmissions: _Optional[int] = ..., lost_below_group: _Optional[int] = ..., former_incarnations: _Optional[_Iterable[int]] = ..., boot: _Optional[int] = ..., mark: _Optional[int] = ..., oldest: _Optional[int] = ..., newest: _Optional[int] = ..., rack: _Optional[str] = ...) -> None: ...
 
 class Result(_message.Message):
     __slots__ = ("code", "message", "log")

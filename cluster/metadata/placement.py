@@ -1,8 +1,9 @@
 """Placement of new partitions: which nodes keep their replicas, and which of those should lead.
 
 A pure function of the present load, so that every replica of the metadata group computes the same. The rules: the
-replicas of a partition are on distinct nodes; nodes with the fewest replicas are taken first, so counts that differed
-by at most one still do afterwards; leaders are then shared out among the chosen replicas as evenly as those allow: a
+replicas of a partition are on distinct nodes, and on distinct racks as far as there are enough; nodes with the fewest
+replicas are taken first, so counts that differed by at most one still do afterwards (unless racks differ in size). A
+node without a rack is one of its own. Leaders are then shared out among the chosen replicas as evenly as those allow: a
 leadership is handed along a chain of partitions while that takes one from a node that has two more than another.
 Rejected: hashing (uneven for the handful of partitions that most logs have), and round robin per log (every log of one
 partition would begin at the same node). Existing partitions are not moved: that is a command of its own.
@@ -11,6 +12,9 @@ partition would begin at the same node). Existing partitions are not moved: that
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+NO_RACKS: Mapping[int, str] = MappingProxyType({})
 
 
 def place(
@@ -19,16 +23,21 @@ def place(
     nodes: Sequence[int],
     replica_load: Mapping[int, int],
     leader_load: Mapping[int, int],
+    racks: Mapping[int, str] = NO_RACKS,
 ) -> list[tuple[int, ...]]:
-    """Replicas of each new partition, preferred leader first. Needs 1 <= replicas <= number of nodes."""
+    """Replicas of each new partition, preferred leader first. Needs 1 <= replicas <= number of nodes. `racks`: of the
+    nodes that have one."""
     if not 1 <= replicas <= len(nodes) or len(set(nodes)) != len(nodes):
         raise ValueError(f"{replicas} replicas cannot be placed on nodes {list(nodes)}")
     held = {node: replica_load.get(node, 0) for node in nodes}
     led = {node: leader_load.get(node, 0) for node in nodes}
+    together: dict[str | int, set[int]] = {}  # nodes of each rack
+    for node in nodes:
+        together.setdefault(racks.get(node, node), set()).add(node)
     chosen: list[set[int]] = []
     leaders: list[int] = []
     for _ in range(partitions):
-        leader, members = _choose(replicas, held, led)
+        leader, members = _spread(replicas, list(together.values()), held, led)
         for node in members:
             held[node] += 1
         led[leader] += 1
@@ -38,8 +47,25 @@ def place(
     return [(leader, *_after(leader, members - {leader})) for leader, members in zip(leaders, chosen, strict=True)]
 
 
+def _spread(
+    replicas: int, racks: Sequence[set[int]], held: Mapping[int, int], led: Mapping[int, int]
+) -> tuple[int, set[int]]:
+    """The leader and the members of one partition: one from each rack, then another one, until there are enough."""
+    members: set[int] = set()
+    while True:
+        left = [rack - members for rack in racks if rack - members]
+        front = [min(nodes, key=lambda node: (held[node], led[node], node)) for nodes in left]
+        if replicas - len(members) <= len(front):
+            break
+        members |= set(front)
+    leader, others = _choose(replicas - len(members), {node: held[node] for node in front}, led)
+    if members:
+        leader = min(members | others, key=lambda node: (led[node], -held[node], node))
+    return leader, members | others
+
+
 def _choose(replicas: int, held: Mapping[int, int], led: Mapping[int, int]) -> tuple[int, set[int]]:
-    """The leader and the members of one partition."""
+    """The leader and the members of one partition, from nodes of different racks."""
     most = sorted(held.values())[replicas - 1]  # what the fullest member holds when the emptiest nodes are taken
     leader = min((node for node in held if held[node] <= most), key=lambda node: (led[node], -held[node], node))
     members = {leader} | {node for node in held if held[node] < most}

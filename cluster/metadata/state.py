@@ -120,7 +120,8 @@ class MetadataState:
                 led[partition.preferred] = led.get(partition.preferred, 0) + 1
                 for node in partition.replicas:
                     held[node] = held.get(node, 0) + 1
-        placed = place(count, replicas, sorted(self.nodes), held, led)
+        racks = {node: record.rack for node, record in self.nodes.items() if record.rack}
+        placed = place(count, replicas, sorted(self.nodes), held, led, racks)
         group, self.next_group = self.next_group, self.next_group + count
         return tuple(PartitionRecord(str(first + i), group + i, members) for i, members in enumerate(placed))
 
@@ -158,6 +159,14 @@ def _register_node(state: MetadataState, command: pb.RegisterNode) -> CommandRes
     )
     state.cluster_id = state.cluster_id or command.cluster_id
     state.active_version = state.active_version or command.newest
+    return Ok()
+
+
+def _set_rack(state: MetadataState, command: pb.SetRack) -> CommandResult:
+    known = state.nodes.get(command.node)
+    if known is None:
+        raise CommandRefused("not-found", f"node {command.node} was never registered")
+    state.nodes[command.node] = replace(known, rack=command.rack)
     return Ok()
 
 
@@ -309,6 +318,7 @@ COMMANDS: dict[str | None, Callable[[MetadataState, Any], CommandResult]] = {
     "delete_log": _delete_log,
     "readmit_node": _readmit_node,
     "activate_version": _activate_version,
+    "set_rack": _set_rack,
     "put_user": lambda state, command: access.put_user(state.access, command),
     "remove_user": lambda state, command: access.remove_user(state.access, command),
     "put_grant": lambda state, command: access.put_grant(state.access, command),

@@ -55,6 +55,7 @@ class NodeRecord:
     former_incarnations: tuple[int, ...] = ()  # of directories that were given up for others
     start: KnownStart = NEVER_STARTED  # the latest of its directory that was registered
     versions: VersionRange = NOT_TOLD  # that the program of that start knows
+    rack: str = ""  # where it stands; "": not told
 
 
 @dataclass(frozen=True, slots=True)

@@ -166,6 +166,7 @@ class MetadataView:
                 "incarnation": f"{node.incarnation:016x}",
                 "readmissions": node.readmissions,
                 "versions": [node.versions.oldest, node.versions.newest],
+                "rack": node.rack,
             }
             for _, node in sorted(self._machine.state.nodes.items())
         ]

@@ -11,7 +11,8 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from cluster.metadata import CommandProposer, Refusal
+from cluster.features import Features
+from cluster.metadata import CommandProposer, MetadataView, Refusal, set_rack
 from cluster.metadata.metadata_pb2 import Command
 
 log = logging.getLogger("holdfast.node")
@@ -42,6 +43,38 @@ async def register(
         hint = f" A new cluster begins when all nodes have met; not heard of as new: {absent}." if absent else ""
         log.warning("registration is not done yet: %s.%s", result.message, hint)
         await asyncio.sleep(RETRY_S)
+
+
+class RackNote:
+    """Tells the cluster where this node stands, as soon as all nodes know what that is."""
+
+    def __init__(self, node: int, rack: str, view: MetadataView, features: Features, proposer: CommandProposer) -> None:
+        self._node, self._rack, self._view, self._features, self._proposer = node, rack, view, features, proposer
+        self._telling: asyncio.Task[None] | None = None
+
+    def look(self) -> None:
+        """Look whether there is something to tell. Called after each change of the metadata."""
+        if self._telling is None and self._is_news:
+            self._telling = asyncio.get_running_loop().create_task(self._tell(), name="tell the rack")
+
+    @property
+    def _is_news(self) -> bool:
+        known = self._view.nodes.get(self._node)
+        return known is not None and known.rack != self._rack and self._features.active("racks")
+
+    async def _tell(self) -> None:
+        try:
+            while self._is_news:
+                result = await self._proposer.execute(set_rack(self._node, self._rack))
+                if isinstance(result, Refusal):
+                    log.warning("the cluster is not told of this node's rack yet: %s", result.message)
+                    await asyncio.sleep(RETRY_S)
+        finally:
+            self._telling = None
+
+    def stop(self) -> None:
+        if self._telling is not None:
+            self._telling.cancel()
 
 
 async def await_vote(node: int, voters: Voters) -> None:

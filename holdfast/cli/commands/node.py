@@ -32,6 +32,7 @@ LISTENER = click.option(
 NODE_COLUMNS = {
     "node": "node>",
     "up": "is up",
+    "rack": "rack",
     "listeners": "listeners for clients",
     "rpc_address": "address for nodes",
     "catching_up": "replicas catching up>",

@@ -19,7 +19,7 @@ LATER = NEWEST + 1
 
 Change = tuple[str, str]
 
-LATER_LAYOUTS = {"hard state": 4, "metadata": 7, "partition": 8, "coordinator": 2}
+LATER_LAYOUTS = {"hard state": 4, "metadata": 8, "partition": 8, "coordinator": 2}
 
 CHANGES: dict[str, list[Change]] = {
     "cluster/versions.py": [(f"\nNEWEST = {NEWEST}\n", f"\nNEWEST = {LATER}\n")],
@@ -42,7 +42,7 @@ CHANGES: dict[str, list[Change]] = {
         ('    "readmit_node": _readmit_node,\n', '    "readmit_node": _readmit_node,\n    "put_note": _put_note,\n'),
     ],
     "cluster/metadata/codec.py": [
-        ("{14: CHECKPOINT_VERSION}", f"{{14: CHECKPOINT_VERSION, {LATER}: 7}}"),
+        ("{14: 6, 15: CHECKPOINT_VERSION}", f"{{14: 6, 15: CHECKPOINT_VERSION, {LATER}: 8}}"),
         (
             "        cluster_id=state.cluster_id,\n",
             "        cluster_id=state.cluster_id,\n"

@@ -22,7 +22,7 @@ from tests.integration.upgrades.stored import applied_again, everything, stored
 pytestmark = pytest.mark.cluster
 
 EXIT_STORAGE = 3
-LAYOUTS = {"hard state": 2, "metadata": 6, "partition": 7, "coordinator": 1}
+LAYOUTS = {"hard state": 2, "metadata": 7, "partition": 7, "coordinator": 1}
 
 
 class Upgrade:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 
 import pytest
@@ -109,3 +110,31 @@ def test_one_partition_at_a_time_is_as_even_as_many_at_once(node_count: int) -> 
             assert spread(held) <= 1
             assert spread(led) <= 1
         assert placed == place(len(placed), replicas, ids, {}, {})
+
+
+@given(data=st.data(), node_count=st.integers(1, 7))
+def test_replicas_are_spread_over_racks_as_evenly_as_these_allow(data: st.DataObject, node_count: int) -> None:
+    ids = list(range(1, node_count + 1))
+    racks = {node: data.draw(st.sampled_from("abc"), label=f"rack of {node}") for node in ids}
+    held = {node: data.draw(st.integers(0, 9), label=f"replicas on {node}") for node in ids}
+    replicas = data.draw(st.integers(1, node_count))
+    sizes = Counter(racks.values())
+    for members in place(data.draw(st.integers(1, 6)), replicas, ids, held, {}, racks):
+        assert len(set(members)) == replicas
+        inside = Counter(racks[node] for node in members)
+        for rack, other in itertools.permutations(sizes, 2):
+            assert inside[rack] >= inside[other] - 1 or inside[rack] == sizes[rack]
+
+
+@given(partitions=st.integers(1, 40), replicas=st.integers(1, 6))
+def test_racks_of_one_size_are_filled_evenly(partitions: int, replicas: int) -> None:
+    ids = [1, 2, 3, 4, 5, 6]
+    placed = place(partitions, replicas, ids, {}, {}, {1: "a", 2: "a", 3: "b", 4: "b", 5: "c", 6: "c"})
+    held, led = counts(placed, ids)
+    assert spread(held) <= 2  # where two nodes of a rack hold least, a partition takes one of them
+    assert spread(led) <= 2
+
+
+def test_a_node_without_a_rack_is_a_rack_of_its_own() -> None:
+    placed = place(10, 3, [1, 2, 3, 4], {}, {}, {1: "a", 2: "a"})
+    assert all({1, 2} - set(members) for members in placed)
