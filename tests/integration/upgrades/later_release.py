@@ -95,7 +95,10 @@ CHANGES: dict[str, list[Change]] = {
         (
             "        counts_time = self._machine.counts_time\n",
             '        if self.features.active("notes") and self.is_leader and self._machine.state.notes < 20:\n'
-            "            self.group.propose(bytes((0, 7)), lambda outcome: None)\n"
+            "            import contextlib\n\n"
+            "            from cluster.raft import NotLeader\n\n"
+            "            with contextlib.suppress(NotLeader):  # as when it is about to hand the group over\n"
+            "                self.group.propose(bytes((0, 7)), lambda outcome: None)\n"
             "        counts_time = self._machine.counts_time\n",
         ),
         (

@@ -13,6 +13,7 @@ from cluster.metadata import COORDINATORS, MetadataMachine
 from cluster.metadata import metadata_pb2 as pb
 from cluster.raft import METADATA_GROUP, entries_stored_under, stored_groups
 from cluster.raft.log.key_layout import HARD, group_prefix
+from cluster.versions import NEWEST
 from node.partition.state_machine import PartitionMachine
 from node.storage import NodeIdentity, Store
 from node.transaction_coordinator.state_machine import CoordinatorMachine
@@ -80,7 +81,7 @@ def applied_again(group: GroupOnDisk) -> bytes:
         machine = CoordinatorMachine(group.number)
         for index, data in _commands(group):
             machine.apply(index, data[1:])
-    return bytes(machine.checkpoint())
+    return bytes(machine.checkpoint(NEWEST))
 
 
 def _commands(group: GroupOnDisk) -> Iterator[tuple[int, bytes]]:
