@@ -66,9 +66,10 @@ class RackNote:
         try:
             while self._is_news:
                 result = await self._proposer.execute(set_rack(self._node, self._rack))
-                if isinstance(result, Refusal):
-                    log.warning("the cluster is not told of this node's rack yet: %s", result.message)
-                    await asyncio.sleep(RETRY_S)
+                if not isinstance(result, Refusal):
+                    return  # this node may hear of it later, and looks again then
+                log.warning("the cluster is not told of this node's rack yet: %s", result.message)
+                await asyncio.sleep(RETRY_S)
         finally:
             self._telling = None
 

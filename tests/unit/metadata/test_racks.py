@@ -87,6 +87,24 @@ async def test_it_is_told_again_until_the_cluster_has_it(monkeypatch: pytest.Mon
     assert cluster.rack == "a"
 
 
+async def test_a_node_that_hears_late_of_its_own_rack_tells_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster()
+    told: list[pb.Command] = []
+
+    async def elsewhere(command: pb.Command) -> Any:
+        told.append(command)
+        assert len(told) == 1
+        return Ok()
+
+    monkeypatch.setattr(cluster, "execute", elsewhere)
+    cluster.rack_note("a", 15).look()
+    await settle()
+    cluster.do(told[0])
+    await settle()
+    assert cluster.rack == "a"
+    assert len(told) == 1
+
+
 async def test_a_node_that_was_moved_to_another_rack_says_so_and_one_without_says_nothing() -> None:
     cluster = Cluster()
     cluster.do(set_rack(1, "old"))
