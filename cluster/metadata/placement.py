@@ -3,8 +3,9 @@
 A pure function of the present load, so that every replica of the metadata group computes the same. The rules: the
 replicas of a partition are on distinct nodes, and on distinct racks as far as there are enough; nodes with the fewest
 replicas are taken first, so counts that differed by at most one still do afterwards, without racks. With them they may
-differ by more, and a node that is alone in its rack has most. A node without a rack is one of its own. Leaders are then shared out among the chosen replicas as evenly as those allow: a
-leadership is handed along a chain of partitions while that takes one from a node that has two more than another.
+differ by more, and a node that is alone in its rack has most. A node without a rack is one of its own. Leaders are then
+shared out among the chosen replicas as evenly as those allow: a leadership is handed along a chain of partitions while
+that takes one from a node that has two more than another.
 Rejected: hashing (uneven for the handful of partitions that most logs have), and round robin per log (every log of one
 partition would begin at the same node). Existing partitions are not moved: that is a command of its own.
 """
