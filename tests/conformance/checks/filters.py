@@ -42,7 +42,7 @@ def passing(broker: BrokerUnderTest, events: Sequence[SeenEvent], *filters: Any)
         receiver = broker.receiver(connection, *filters, partition=partition)
         broker.publish([end], partition)
         found = bodies(broker.until(receiver, end))
-    ours = set(bodies(events))
+    ours = bodies(events)
     return [body for body in found if body in ours]
 
 
