@@ -296,7 +296,7 @@ class Engine(EventPump):
         stream, held = early.held + data, len(early.held)
         early.held = b""
         at = self._scanner.until_frame(stream)
-        found = None if at is None else early.find(stream, at)
+        found = None if at is None else early.find(stream, at, self._is_parting)
         if found is None or found.start > 0:
             stop, taken = len(stream) if found is None else found.start, 0
             while taken <= held and taken < stop and not self.closed:

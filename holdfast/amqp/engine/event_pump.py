@@ -136,7 +136,7 @@ class EventPump(TransferPump):
         lib.pn_connection_collect(self._connection, self._collector)
         lib.pn_transport_set_tracer(self._transport, _on_log_line)
         self._scanner = FrameScanner(self._transport)
-        self._early = EarlyHandles(self._is_parting)
+        self._early = EarlyHandles()
 
     def _is_parting(self, place: Place) -> bool:
         channel, handle = place

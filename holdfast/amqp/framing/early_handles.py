@@ -47,21 +47,20 @@ class FrameOfConcern(NamedTuple):
 
 
 class EarlyHandles:
-    def __init__(self, is_parting: Callable[[Place], bool]) -> None:
-        """`is_parting`: tells whether the link of a handle was detached here, and its peer has not answered yet."""
+    def __init__(self) -> None:
         self.parting: set[Any] = set()
         """Links that were detached here, and whose peers have not answered yet."""
         self.held = b""
         """Beginning of an unfinished frame that may be of concern."""
         self._owed: Counter[Place] = Counter()  # detaches that are on their way, and that proton was told of
-        self._is_parting = is_parting
 
     @property
     def watches(self) -> bool:
         return bool(self.parting or self._owed or self.held)
 
-    def find(self, stream: bytes, at: int) -> FrameOfConcern | None:
-        """The first frame of concern from `at` on, where a frame begins."""
+    def find(self, stream: bytes, at: int, is_parting: Callable[[Place], bool]) -> FrameOfConcern | None:
+        """The first frame of concern from `at` on, where a frame begins. `is_parting`: tells whether the link of a
+        handle was detached here, and its peer has not answered yet."""
         size = len(stream)
         while at < size:
             if at + _FRAME.size > size:
@@ -73,7 +72,7 @@ class EarlyHandles:
             if length <= MAX_CONTROL_FRAME_BYTES:
                 if end > size and (seen > size or self._kind(stream[at:]) in HANDLE):
                     return FrameOfConcern(at, size)
-                if end <= size and (found := self._concern(stream, at, end)) is not None:
+                if end <= size and (found := self._concern(stream, at, end, is_parting)) is not None:
                     return found
             at = end
         return None
@@ -84,13 +83,13 @@ class EarlyHandles:
         shown = len(beginning).to_bytes(4, "big") + beginning[4:]
         return next((code for code, *_ in frames(shown)), 0)
 
-    def _concern(self, stream: bytes, at: int, end: int) -> FrameOfConcern | None:
+    def _concern(self, stream: bytes, at: int, end: int, is_parting: Callable[[Place], bool]) -> FrameOfConcern | None:
         for code, channel, body, after in frames(stream[at:end]):
             if code in HANDLE:
                 fields = first_fields(stream[at + body : at + after], HANDLE[code] + 1)
                 handle = fields[HANDLE[code]] if len(fields) > HANDLE[code] else None
                 place = (channel, int(handle) if isinstance(handle, uint) else None)
-                if self._is_parting(place) if code == ATTACH_FRAME else self._owed[place] > 0:
+                if is_parting(place) if code == ATTACH_FRAME else self._owed[place] > 0:
                     return FrameOfConcern(at, end, code, place)
         return None
 
