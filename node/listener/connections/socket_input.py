@@ -3,9 +3,9 @@
 The rules: input is taken in strictly in order. Of attaches and the like one piece is taken at once, and the rest waits:
 a read of them is a quarter of a second of work, a read of events some milliseconds. While some waits the socket is not
 read, so that no more than one read of it waits; before each piece the engine is told how much it may keep, and after it
-the accounts are told what it keeps. While the queue of attaches is full, nothing is taken in (`attach_queue.py`). Nor
-is the socket read while too much was received and is not replicated yet, or while the peer takes no output: the only
-back-pressure that a peer cannot ignore.
+the accounts are told what it keeps. While the queue of attaches is full, nothing is taken in (`attach_queue.py`), nor
+while the peer takes no output. Nor is the socket read then, or while too much was received and is not replicated yet:
+the only back-pressure that a peer cannot ignore.
 """
 
 from __future__ import annotations
@@ -88,6 +88,16 @@ class ConnectionInput:
     def waits(self) -> bool:
         return bool(self._waiting)
 
+    @property
+    def _is_stuck(self) -> bool:
+        """True while the peer does not read, and its output has reached the limit. Answers would stay in proton then,
+        which has room for 256 sessions that began and ended."""
+        return self.write_paused and self.output_bytes > self._connection.config.pending_output_limit_bytes
+
+    @property
+    def _is_blocked(self) -> bool:
+        return self._is_stuck or self._connection.is_blocked
+
     def take(self, data: bytes) -> None:
         """Take in data from the socket."""
         if self._over:
@@ -97,12 +107,12 @@ class ConnectionInput:
         if self._waiting:
             self._waiting += data
             return
-        eater = self._connection
-        if not turns.input_over and not eater.is_blocked:
+        engine = self._connection.engine
+        if not turns.input_over and not self._is_blocked:
             began_s = clock_s()
             data = self._piece(data)
             turns.used_input(clock_s() - began_s)
-            while data and not (turns.input_over or eater.engine.crowded or eater.is_blocked):
+            while data and not (turns.input_over or engine.crowded or self._is_blocked):
                 began_s = clock_s()
                 data = self._piece(data)
                 turns.used_input(clock_s() - began_s)
@@ -132,13 +142,13 @@ class ConnectionInput:
             self._queue()
 
     def _queue(self) -> None:
-        self._queued = not self._connection.is_blocked
+        self._queued = not self._is_blocked
         if self._queued:
             self._turns.wait_to_take(self)
 
     def work_on(self) -> bool:
         if self._waiting and not self._over:
-            if self._connection.is_blocked:
+            if self._is_blocked:
                 self._queued = False
                 return False
             self._waiting = self._piece(self._waiting)
@@ -197,8 +207,10 @@ class ConnectionInput:
         limit = self._listener.input_share(config.uncommitted_bytes)
         self._has_too_much = self._unanswered_bytes > (limit // 2 if self._has_too_much else limit)
         full = self._rests or bool(self._waiting) or self._has_too_much
-        stuck = self.output_bytes > config.pending_output_limit_bytes and self.write_paused
-        if (full or stuck) != self.read_paused:
+        is_stuck = self._is_stuck
+        if not is_stuck:
+            self.go_on()
+        if (full or is_stuck) != self.read_paused:
             self.read_paused = not self.read_paused
             if self.read_paused:
                 transport.pause_reading()

@@ -272,7 +272,7 @@ async def test_a_peer_that_never_reads_costs_a_bounded_amount_and_gets_everythin
 
 async def test_answers_that_a_peer_does_not_read_are_bounded_and_not_lost(tmp_path: Path) -> None:
     """Each session that it begins and ends is an answer of some dozen bytes, and in the engine some hundred."""
-    node = await SingleNode(tmp_path, pending_output_limit_bytes=700_000).start()
+    node = await SingleNode(tmp_path, pending_output_limit_bytes=300_000).start()  # the peer's buffers take 900 KB
     limit, count = node.config.pending_output_limit_bytes, 40_000
     async with RawWire(node.port) as peer:
         await peer.until(lambda: peer.seen[wire.BEGIN] >= 1)

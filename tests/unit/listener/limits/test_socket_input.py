@@ -119,6 +119,28 @@ async def test_nothing_more_is_taken_in_until_what_was_can_be_answered() -> None
     assert parts.engine.taken == said
 
 
+async def test_nothing_more_is_taken_in_while_the_peer_takes_no_output() -> None:
+    """Sessions that began and ended keep their channels until their answers are encoded: there are 256."""
+    socket: Any = Socket()
+    parts = Parts()
+    parts.engine.crowded = True
+    intake = ConnectionInput(parts, parts, Budget(Accounts()))
+    intake.open(socket)
+    said = bytes(range(4 * PIECE))
+    intake.take(said)
+    intake.write_paused, intake.output_bytes = True, parts.config.pending_output_limit_bytes + 1
+    intake.read_or_pause()
+    await eventually(lambda: not parts.turns._takers)
+    assert len(parts.engine.taken) <= 2 * PIECE
+    assert not socket.is_reading
+    intake.take(b"more")
+    intake.write_paused = False
+    intake.read_or_pause()
+    await eventually(lambda: not intake.waits)
+    assert parts.engine.taken == said + b"more"
+    assert socket.is_reading
+
+
 async def test_a_read_that_comes_when_nothing_is_taken_in_waits_whole() -> None:
     parts = Parts()
     parts.is_blocked = True
