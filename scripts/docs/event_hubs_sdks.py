@@ -16,13 +16,14 @@ ROOT = Path(__file__).resolve().parents[2]
 TESTS = ROOT / "tests/integration/clients/event_hubs"
 KILLS = TESTS / "kills"
 
-COLUMNS = ("clients", "processor", "rules", "TLS", "WebSocket", "leaders die")
+COLUMNS = ("clients", "processor", "rules", "TLS", "WebSocket", "second address", "leaders die")
 MEANINGS = (
     "producers, consumers and properties of hub and partition",
     "the SDK's processor with its own Blob checkpoint store: partitions shared out, taken over, gone on with",
     "a closed cluster, by the key of a rule",
     "AMQP in TLS",
     "AMQP in WebSocket",
+    "the name of the service has two addresses, and nothing listens at the first",
     "kill -9 of leaders under a producer and a processor: no exception, nothing missing",
 )
 
@@ -49,6 +50,8 @@ _HERE = "tests/integration/clients/event_hubs"
 _SHARE = "test_sdk_processors.py::test_two_processors_share_and_a_third_goes_on_where_they_stopped"
 _KILL = "test_sdk_processors.py::test_leaders_die_under_a_producer_and_a_processor"
 
+_SECOND = "test_dead_address.py::test_the_second_address_is_tried_where_the_sdk_does_so"
+
 _PYTHON_VERSION = ("requirements.lock", r"\nazure-eventhub==([\d.]+)")
 _PYTHON = {
     "rules": "test_sdk_keys.py::test_a_rule_opens_what_it_claims",
@@ -64,6 +67,7 @@ SDKS = (
         {
             "clients": "test_python_sdk.py::test_the_asynchronous_clients_do_the_same",
             "processor": "test_processors.py::test_the_asyncio_store_of_the_sdk_does_the_same",
+            "second address": f"{_SECOND}[python]",
             "leaders die": f"{_KILL}[python]",
         },
         kills="python",
@@ -82,6 +86,7 @@ SDKS = (
             "clients": "test_python_sdk.py::test_properties_of_hub_and_partition",
             "processor": "test_processors.py::test_two_processors_share_and_the_second_goes_on_where_the_first_stopped",
             **_PYTHON,
+            "second address": f"{_SECOND}[python-sync]",
             "leaders die": "test_sdk_kills.py::test_every_node_dies_behind_a_floating_address",
         },
         kills="python-sync",
@@ -99,6 +104,7 @@ SDKS = (
             "processor": f"{_SHARE}[javascript]",
             "TLS": "test_websocket.py::test_the_javascript_sdk_comes_by_websocket",
             "WebSocket": "test_websocket.py::test_the_javascript_sdk_comes_by_websocket",
+            "second address": f"{_SECOND}[javascript]",
             "leaders die": f"{_KILL}[javascript]",
         },
         kills="javascript",
@@ -117,6 +123,7 @@ SDKS = (
         {
             "clients": "test_go_sdk.py::test_a_tour_through_the_sdk",
             "processor": f"{_SHARE}[go]",
+            "second address": f"{_SECOND}[go]",
             "leaders die": f"{_KILL}[go]",
         },
         kills="go",
@@ -134,6 +141,8 @@ SDKS = (
         notes=(
             "A producer whose connection dies while a link opens may raise `AmqpException` (`maximum message size: 0 "
             "kb`). Nothing was sent. Send again, as the test does.",
+            "Of a name with several addresses it takes the first that the JVM finds, again and again. Give it one "
+            "address that moves, or a proxy.",
             "A processor that is told to stop may report its own scheduler, which it has disposed of, as an error.",
         ),
     ),

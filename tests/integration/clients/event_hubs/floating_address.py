@@ -13,11 +13,11 @@ CONNECT_S = 1.0
 
 
 class FloatingAddress:
-    """`nodes`: the addresses to try, in order, at each connection."""
+    """`nodes`: the addresses to try, in order, at each connection. `host`: on which it is."""
 
-    def __init__(self, nodes: Callable[[], Sequence[str]]) -> None:
+    def __init__(self, nodes: Callable[[], Sequence[str]], host: str = "127.0.0.1") -> None:
         self._nodes = nodes
-        self._server = socket.create_server(("127.0.0.1", 0))
+        self._server = socket.create_server((host, 0))
         self._thread = threading.Thread(target=self._accept, daemon=True)
 
     @property

@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -151,9 +151,11 @@ class Sdk:
     missing: str
     process: str = "process"
 
-    def producer(self, stored: HubCluster, hub: str, address: str) -> SdkProgram:
-        """Start a producer for all partitions of a hub."""
-        return SdkProgram(self.launch(), "send", stored.text(hub=hub, address=address))
+    def producer(self, stored: HubCluster, hub: str, address: str, before: Sequence[str] = ()) -> SdkProgram:
+        """Start a producer for all partitions of a hub. `before`: the beginning of its command."""
+        launch = self.launch()
+        launch = replace(launch, command=[*before, *launch.command])
+        return SdkProgram(launch, "send", stored.text(hub=hub, address=address))
 
     def processor(self, stored: HubCluster, hub: str, group: str, *, address: str = "", store: str = "") -> SdkProgram:
         """Start a processor."""
