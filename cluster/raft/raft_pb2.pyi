@@ -113,20 +113,20 @@ class AppendReply(_message.Message):
     def __init__(self, sequence: _Optional[int] = ..., next_index: _Optional[int] = ..., success: _Optional[bool] = ..., reset: _Optional[bool] = ..., mute: _Optional[int] = ..., quiesced: _Optional[bool] = ...) -> None: ...
 
 class VoteRequest(_message.Message):
-    __slots__ = ("last_index", "last_term", "pre", "transfer", "round", "pair")
+    __slots__ = ("last_index", "last_term", "pre", "transfer", "round", "others_grant")
     LAST_INDEX_FIELD_NUMBER: _ClassVar[int]
     LAST_TERM_FIELD_NUMBER: _ClassVar[int]
     PRE_FIELD_NUMBER: _ClassVar[int]
     TRANSFER_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
-    PAIR_FIELD_NUMBER: _ClassVar[int]
+    OTHERS_GRANT_FIELD_NUMBER: _ClassVar[int]
     last_index: int
     last_term: int
     pre: bool
     transfer: bool
     round: int
-    pair: bool
-    def __init__(self, last_index: _Optional[int] = ..., last_term: _Optional[int] = ..., pre: _Optional[bool] = ..., transfer: _Optional[bool] = ..., round: _Optional[int] = ..., pair: _Optional[bool] = ...) -> None: ...
+    others_grant: bool
+    def __init__(self, last_index: _Optional[int] = ..., last_term: _Optional[int] = ..., pre: _Optional[bool] = ..., transfer: _Optional[bool] = ..., round: _Optional[int] = ..., others_grant: _Optional[bool] = ...) -> None: ...
 
 class VoteReply(_message.Message):
     __slots__ = ("pre", "granted", "round")

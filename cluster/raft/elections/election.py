@@ -128,17 +128,14 @@ class Election:
         self._grants = set()
         core.forget_leader()
         core.election_deadline = now + self._wait_to_ask_again()
-        last = (self._log_store.last, self._log_store.last_term)
         for peer in sorted(self._membership.voting, key=lambda member: member.id):
-            request = self._stamp.vote_request(
-                core.term + 1, last, pre=True, round_number=self._round, pair=self.tells_pair
-            )
-            self._tell(peer, request)
+            self._tell(peer, self._pre_vote(others_grant=self._membership.last_to_ask(set()) == peer))
 
-    @property
-    def tells_pair(self) -> bool:
-        """True if a request says that the asker and the asked are all that vote."""
-        return self._membership.may_change and self._membership.is_of_pair()
+    def _pre_vote(self, *, others_grant: bool) -> RaftMessage:
+        last = (self._log_store.last, self._log_store.last_term)
+        return self._stamp.vote_request(
+            self.core.term + 1, last, pre=True, round_number=self._round, others_grant=others_grant
+        )
 
     def reset_question(self) -> None:
         self._asking = self._approved = False
@@ -148,18 +145,22 @@ class Election:
         current = self._asking and reply.round == self._round and core.term == self._asked_term
         if not current or not reply.granted or core.state not in (FOLLOWER, CANDIDATE):
             return
+        if sender in self._grants:
+            return
         self._grants.add(sender)
         if self._membership.is_reached(self._grants):
             self._asking, self._approved = False, True
             core.election_deadline = 0.0
+        elif (last := self._membership.last_to_ask(self._grants)) is not None:
+            self._tell(last, self._pre_vote(others_grant=True))
 
     # ---- answering
 
     def may_grant(self, request: VoteRequest) -> bool:
-        """True unless this member has no memory, and more than the asker and itself vote. The asker says so; until
-        members can change at all both know."""
-        of_pair = request.pair if self._membership.may_change else self._membership.quorum.is_pair()
-        return may_grant(mute=self._log_store.mute, is_asked_by_the_other=of_pair)
+        """True unless this member has no memory, and another has not granted. The asker says so; until members can
+        change at all both know whether there is another."""
+        others_grant = request.others_grant if self._membership.may_change else self._membership.quorum.is_pair()
+        return may_grant(mute=self._log_store.mute, others_grant=others_grant)
 
     def judged_by(self, request: VoteRequest) -> tuple[int, int]:
         """(term, index) of the candidate's last entry. What a mute member has beyond it was never committed."""

@@ -13,33 +13,37 @@ entry of T. So: the member has everything up to that index, in the leader's own 
 above T only: it counts as having voted for the leader in T. Then its vote is back, on disk, before it says so.
 
 In a group of *two* this would never end: without the mute one's vote nobody leads again, and without its count nobody
-commits in that term. But every quorum of two includes the other member, and that one has its memory. So there a mute
-member gives its vote, and its pre-vote, to the other, and asks nothing:
+commits in that term. The same holds while two sets of voters decide, and one of them is two. But each quorum of more
+than one has another member, and that one has its memory. So a mute member gives its vote, and its pre-vote, to a
+candidate for which *all* other voters, old and new, have voted, and compares nothing:
 
-* no term gets a second leader: whoever leads has the vote of the member with a memory, which gives one in a term. What
-  the mute one voted before it lost its disk cannot count without that vote, in that term, given to itself; then the
-  other is in that term at least, and campaigns in greater ones only;
-* no committed entry is missing at the leader: it was on both disks, synced, before it counted, so it is on the disk
-  that is left. For the same reason the mute one compares no logs: what it has beyond the other's was never committed.
+* no term gets a second leader: who was elected with the help of the lost disk has the vote of another member, too, in
+  that term. That one gives no second vote in it;
+* no committed entry is missing at the leader: it is on a disk of another member, which would refuse a candidate
+  without it. For the same reason the mute one compares no logs: what it has beyond the leader's was never committed.
   It may have more, since a leader may send before its own sync and lose power, and must not wait for itself then;
 * it is released when it has all that the leader had when it was elected, and what that committed since: everything that
-  was ever committed with the help of the lost disk lies there. No vote of the lost disk is waited for, by the first
-  point; and it counts as having voted in the leader's term, as everywhere.
+  was ever committed with the help of the lost disk lies there. No vote of the lost disk is waited for but as
+  everywhere, by answers of all others in the leader's term; and it counts as having voted in that term.
 
-A mute member never campaigns, is not counted, and confirms nothing, in groups of two either. If both members are mute
-neither asks the other, so nobody is elected: nothing of what they had is left, and to begin anew would hide that. A
-request that a member sent before it lost its memory elects nobody: a vote that comes back finds no candidate.
+So it is released before the leader commits anything, where the group would come to a stand else: where every quorum
+needs the leader, and while two sets decide. The configuration before those is committed then, so a voter that it
+removed finds a member that refuses it its vote. While a set that decides alone is not committed yet, such a voter may
+still be elected by the vote of the lost disk, and one other that has not heard of that set.
 
-Who the two are, the asker says: it has a memory, and is in every quorum of its latest configuration, so nothing newer
-can have been committed without it. The mute one cannot know: it has no log, and metadata may be behind. (In a group
-that changes its members old and new voters are meant. While there are more of them and a change is open, nobody is
-released.)
+A mute member never campaigns, is not counted, and confirms nothing, in such groups either. If two members are mute
+nobody is elected by them: what one of them had may be on no other disk, and to begin anew would hide that. A request
+that a member sent before it lost its memory elects nobody: a vote that comes back finds no candidate.
+
+That all others have voted, the candidate says. It asks the last one anew, when it has their votes. The mute one cannot
+know who the others are: it has no log, and metadata may be behind.
 
 A member draws a mark when it is opened; an answer or a release with another mark belongs to another life of it. Answers
 to appends sent before it was seen mute are of an earlier life too, and do not count.
 
-Rejected: votes of mute members in larger groups, even for a candidate that has all that they have. Two of three, one of
-them mute, may be a quorum without the member that holds what was committed, or that gave the other vote of a term.
+Rejected: votes of mute members for a candidate that has all that they have, without the votes of all others. Two of
+three, one of them mute, may be a quorum without the member that holds what was committed, or that gave the other vote
+of a term.
 Rejected: a majority of the others instead of all. With five members a candidate that was not asked may hold the old
 vote. Rejected: letting it vote once it has caught up. That mends forgotten entries, not forgotten votes.
 """
@@ -52,9 +56,9 @@ from cluster.raft.interfaces import NodeId
 from cluster.raft.membership.membership import Membership
 
 
-def may_grant(*, mute: bool, is_asked_by_the_other: bool) -> bool:
-    """True if a member may give its vote away. `is_asked_by_the_other`: it and the asker are all that vote."""
-    return not mute or is_asked_by_the_other
+def may_grant(*, mute: bool, others_grant: bool) -> bool:
+    """True if a member may give its vote away. `others_grant`: all other voters, old and new, give theirs."""
+    return not mute or others_grant
 
 
 @dataclass(slots=True)
@@ -114,13 +118,13 @@ class VoteRecovery:
         mute = self._mute.get(node)
         if mute is None or mute.missing:
             return None
-        if not self._membership.is_of_pair() and (commit_index < own_from or not self._is_at_rest()):
+        if not self._needs_no_commit() and (commit_index < own_from or not self._membership.is_committed):
             return None
         if not mute.index:
             mute.index = max(commit_index, own_from)
         return mute.index, mute.mark
 
-    def _is_at_rest(self) -> bool:
-        """True if no change of voters is open: else those that were waited for are not all that may still matter."""
-        latest = self._membership.configuration
-        return self._membership.is_committed and latest is not None and not latest.is_joint
+    def _needs_no_commit(self) -> bool:
+        """True if those that were waited for are all that may matter, before anything is committed in this term."""
+        latest, quorum = self._membership.configuration, self._membership.quorum
+        return quorum.is_needed(self._membership.node) or (latest is not None and latest.is_joint)

@@ -9,7 +9,7 @@ Rejected: a new group object for each configuration. Every proposal under way wo
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from math import inf
 
 from cluster.raft.interfaces import NodeId
@@ -76,9 +76,11 @@ class Membership:
         """True if these and this replica are enough."""
         return self.quorum.is_reached(by | {self.node})
 
-    def is_of_pair(self) -> bool:
-        """True if this replica and one other are all that vote, in the old and in the new set."""
-        return self.is_voter and self.quorum.is_pair()
+    def last_to_ask(self, granted: Set[NodeId]) -> RaftMember | None:
+        """The voter, old or new, without which all others have granted. It hears so, and may have no memory. None:
+        more than one is left, or none, or members cannot change yet."""
+        left = [member for member in self.voting if member.id not in granted]
+        return left[0] if len(left) == 1 and self.may_change else None
 
     def sendable_up_to(self, member: RaftMember) -> float:
         """Index up to which a replica may be sent entries: one that does not vote gets the latest configuration once it

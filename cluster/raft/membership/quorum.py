@@ -47,6 +47,10 @@ class Quorum:
         """True if old and new voters are two in all: each of them is in every quorum."""
         return len(self.nodes) == 2
 
+    def is_needed(self, node: NodeId) -> bool:
+        """True if this node is in every quorum."""
+        return any(node in nodes and len(nodes) == needed for nodes, needed in self._halves)
+
     def held_by_all_of_one(self, known: Callable[[NodeId], Known]) -> Known:
         """The greatest value that every member of some quorum has reached. `known`: the value of each voter."""
         return min(_reached(nodes, needed, known) for nodes, needed in self._halves)

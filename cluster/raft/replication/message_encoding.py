@@ -200,7 +200,7 @@ class Stamp:
         pre: bool = False,
         transfer: bool = False,
         round_number: int = 0,
-        pair: bool = False,
+        others_grant: bool = False,
     ) -> RaftMessage:
         message = self._message(term)
         body = message.vote_request
@@ -208,7 +208,7 @@ class Stamp:
         body.pre = pre
         body.transfer = transfer
         body.round = round_number
-        body.pair = pair
+        body.others_grant = others_grant
         message.vote_request.SetInParent()
         return message
 

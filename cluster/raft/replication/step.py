@@ -110,10 +110,7 @@ class Stepper(Transport):
     def send(self, node: RaftMember, message: dict[str, Any]) -> bool:
         kind = message["type"]
         if kind == "request_vote":
-            last = (message["last_log_index"], message["last_log_term"])
-            out = self._stamp.vote_request(
-                message["term"], last, transfer=self._election.by_transfer, pair=self._election.tells_pair
-            )
+            out = self._vote_request(message["term"], others_grant=self._membership.last_to_ask(set()) == node)
         elif kind == "response_vote":
             out = self._stamp.vote_reply(message["term"], granted=True)
         elif kind == "next_node_idx":
@@ -125,6 +122,10 @@ class Stepper(Transport):
             raise InvariantBroken(f"{self.name}: pysyncobj wants to send {kind!r}, which no member may send")
         self._tell(node, out)
         return True
+
+    def _vote_request(self, term: int, *, others_grant: bool) -> RaftMessage:
+        last, by_transfer = (self._log_store.last, self._log_store.last_term), self._election.by_transfer
+        return self._stamp.vote_request(term, last, transfer=by_transfer, others_grant=others_grant)
 
     def _reply(self, next_index: int, *, success: bool, reset: bool, quiesced: bool = False) -> RaftMessage:
         if reset:
@@ -440,6 +441,8 @@ class Stepper(Transport):
         if self._is_elected_by(message.term, member):
             while self.core.state == CANDIDATE:  # the library counts messages, up to a majority of all that it knows
                 self._deliver(member, {"type": "response_vote", "term": message.term})
+        elif (last := self._membership.last_to_ask({node for _, node in self._voters})) is not None:
+            self._tell(last, self._vote_request(message.term, others_grant=True))
 
     def _is_elected_by(self, term: int, voter: RaftMember) -> bool:
         """True if a quorum has voted for this member, now that this one has, too (A5): voters count, not messages."""

@@ -184,20 +184,23 @@ class MembershipModel:
                 continue
             free = asked.term > member.term or member.vote in (None, asked.candidate)
             meant = own in asked.voters or (self.scope.lacks("births in votes") and node in _nodes(asked.voters))
-            if not free or not meant or not self._may_grant(member, own, asked):
+            if not free or not meant or not self._may_grant(state, member, own, asked):
                 continue
             vote = (asked.term, asked.candidate, own)
             if vote not in state.votes:
                 changed = _with(state, node, member._replace(term=asked.term, vote=asked.candidate))
                 yield f"{own} votes for {asked.candidate} in {asked.term}", changed._replace(votes=state.votes | {vote})
 
-    def _may_grant(self, member: ModelMember, own: Replica, asked: Candidacy) -> bool:
-        """A member without a memory follows the word of the other of two, and compares no logs."""
+    def _may_grant(self, state: State, member: ModelMember, own: Replica, asked: Candidacy) -> bool:
+        """A member without a memory votes for a candidate that all others vote for, and compares no logs."""
         if not member.mute:
             return asked.last >= _last(member.log)
         if self.scope.lacks("the asker's word"):
             return member.hint is not None and _nodes(member.hint.all_voters) == {own.node, asked.candidate.node}
-        return asked.voters == {own, asked.candidate}
+        others = asked.voters - {own, asked.candidate}
+        if self.scope.lacks("the votes of all others"):
+            return own in asked.voters
+        return all((asked.term, asked.candidate, other) in state.votes for other in others)
 
     def _win(self, state: State, term: int) -> Iterator[tuple[str, State]]:
         for asked in state.asked:

@@ -73,6 +73,7 @@ class ModelMutation:
 
 MUTATIONS = (
     ModelMutation("the asker's word", A_C_AND_B, most=60_000),
+    ModelMutation("the votes of all others", A_C_AND_B, most=60_000),
     ModelMutation(
         "a cancel is an entry", MOVE,
         [*LED_BY_1, "somebody cancels", "node 1 learns of cancel", "term 1 reports v1", "2/1 campaigns in term 2",

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 
 FIRST_GROUP = 7
 MOST_VOTERS = 4
-SAFE_VOTERS = 4
-"""Amid a move of a group with fewer, half of a joint configuration may be two voters. If one of them is without a
-memory then, the other leads nowhere, and nobody can help."""
 
 
 class MovingLoad:
@@ -130,10 +127,7 @@ class MovingLoad:
 
     def can_lose(self, node: MovingNode) -> bool:
         """Every group can go on without what is on that disk, also if it is amid a change."""
-        settled = self.board.now()
         for group, judge in self.board.judges.items():
-            if settled[group].wish is not None and len(settled[group].configuration.voters) < SAFE_VOTERS:
-                return False
             known = [judge.latest] if judge.configurations else []
             for other in self._schedule.nodes.values():
                 held = other.multiraft.groups.get(group) if other.is_running else None
@@ -206,5 +200,4 @@ def _bears_a_loss(configuration: Configuration, node: int) -> bool:
         return True
     sets = [one for one in (configuration.voters, configuration.outgoing) if one]
     concerned = [one for one in sets if node in {replica.node for replica in one}]
-    all_voters = {replica.node for replica in configuration.all_voters}
-    return all(len(one) > 2 for one in concerned) or (len(all_voters) == 2 and not configuration.is_joint)
+    return all(len(one) > 1 for one in concerned)

@@ -293,7 +293,7 @@ def mute_votes_in_any_group() -> Iterator[None]:
 @contextlib.contextmanager
 def mute_of_two_grants_nothing() -> Iterator[None]:
     """A member that lost its memory votes for nobody, also where there is only one other."""
-    with mock.patch.object(election, "may_grant", lambda *, mute, is_asked_by_the_other: not mute):
+    with mock.patch.object(election, "may_grant", lambda *, mute, others_grant: not mute):
         yield
 
 

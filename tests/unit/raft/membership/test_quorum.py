@@ -51,3 +51,9 @@ def test_who_is_asked_alone_or_with_one_other() -> None:
     assert Quorum(founding([1, 2])).is_pair()
     assert not Quorum(SWAP).is_pair()
     assert Quorum(SWAP).nodes == {1, 2, 3, 4}
+
+
+def test_a_node_is_needed_that_is_in_every_quorum() -> None:
+    for configuration, smallest in SMALLEST.values():
+        for node in range(1, 5):
+            assert Quorum(configuration).is_needed(node) == all(node in nodes for nodes in smallest or [set()])

@@ -13,6 +13,7 @@ from unittest import mock
 
 import pytest
 
+from cluster.raft.elections.vote_recovery import VoteRecovery
 from cluster.raft.membership.changes import Wish
 from cluster.raft.membership.configuration import Replica, final, joint, with_learner
 from cluster.raft.membership.membership import Membership
@@ -63,6 +64,27 @@ def the_other_of_two_lost_its_disk_amid_a_change() -> None:
     assert not stage.group(1).is_leader, "the entry would be lost"
     stage.heal()
     stage.until(lambda: stage.machines[1].applied == [b"by 2 and 3"])
+
+
+def one_of_two_lost_its_disk_before_a_third_votes() -> None:
+    """Node 3 joins 1 and 2. J is on 1 and 3 when 2 loses its disk: without 2 nobody leads, and nothing is committed.
+    It may vote for whom both others vote."""
+    stage = led(2, 1, by=1)
+    outcomes = stage.propose(1, "by 1 and 2")
+    stage.until(lambda: kinds(outcomes) == ["Committed"])
+    new = Replica(3, 12)
+    learned(stage, 1, new)
+    cut_between(stage, (1, 2), (2, 3))
+    change(stage, 1, lambda latest: joint(latest, 1, add=new, remove=None))
+    stage.until(lambda: stage.configuration(3).is_joint)
+    stage.stop(1)
+    stage.wipe(2)
+    stage.heal()
+    stage.start(1)
+    stage.until(lambda: stage.leader is not None and stage.group(2).has_vote(2))
+    stage.until(lambda: stage.group(2)._membership.is_committed)
+    assert stage.configuration(2).is_joint
+    assert stage.machines[2].applied == [b"by 1 and 2"]
 
 
 def the_old_leader_meets_a_new_life_of_a_member() -> None:
@@ -142,6 +164,12 @@ def the_hint_decides() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def a_vote_comes_back_by_commits_alone() -> Iterator[None]:
+    with mock.patch.object(VoteRecovery, "_needs_no_commit", return_value=False):
+        yield
+
+
+@contextlib.contextmanager
 def everybody_is_sent_everything() -> Iterator[None]:
     with mock.patch.object(Membership, "sendable_up_to", return_value=inf):
         yield
@@ -149,6 +177,7 @@ def everybody_is_sent_everything() -> Iterator[None]:
 
 STORIES: dict[Callable[[], None], Callable[[], contextlib.AbstractContextManager[None]]] = {
     the_other_of_two_lost_its_disk_amid_a_change: the_hint_decides,
+    one_of_two_lost_its_disk_before_a_third_votes: a_vote_comes_back_by_commits_alone,
     the_old_leader_meets_a_new_life_of_a_member: holes.births_are_ignored_in_votes,
     a_voter_that_becomes_a_learner_is_sent_that_too_soon: everybody_is_sent_everything,
     a_learner_votes_that_has_not_heard_of_its_promotion: holes.learners_refuse_their_votes,

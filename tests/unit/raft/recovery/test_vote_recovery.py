@@ -195,7 +195,7 @@ def test_of_two_without_a_memory_nobody_leads() -> None:
 
 
 def test_of_four_without_a_memory_none_votes() -> None:
-    """Three of four are a majority, also without the member that has what was committed: the exception is for two."""
+    """Three of four are a majority, also without the member that has what was committed: all others must vote."""
     stage = led_by_one(4)
     stage.cut = {(1, 4), (4, 1)}
     outcomes = stage.propose(1, "a")
