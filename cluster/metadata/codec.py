@@ -10,21 +10,25 @@ from typing import cast
 from google.protobuf.message import DecodeError
 
 from cluster.metadata import metadata_pb2 as pb
-from cluster.metadata.command_validation import METADATA, compression_fault
+from cluster.metadata.command_validation import METADATA, logs_fault
+from cluster.metadata.moves import note_moving
 from cluster.metadata.shared_access_rules import rule_from_pb, rule_to_pb
 from cluster.metadata.state import MetadataState
 from cluster.metadata.types import (
+    FIRST_BIRTH,
     UNCOMPRESSED,
     Code,
     CommandResult,
     ListenerAddress,
     LogRecord,
+    MoveRecord,
     NodeRecord,
     Ok,
     PartitionRecord,
     Refusal,
 )
 from cluster.metadata.users_and_grants import AccessState, grant_from_pb, grant_to_pb, user_from_pb, user_to_pb
+from cluster.raft.membership.configuration import FOUNDING_VERSION, Replica
 from cluster.stale_copy_detection import KnownStart
 from cluster.versions import UNSET, Layouts, VersionRange
 
@@ -44,7 +48,7 @@ def log_to_pb(log: LogRecord) -> pb.Log:
         retention_ms=log.retention_ms or 0,
         retention_bytes=log.retention_bytes or 0,
         created_ms=log.created_ms,
-        partitions=[pb.Partition(group=p.group, replicas=p.replicas) for p in log.partitions],
+        partitions=[_partition_to_pb(partition) for partition in log.partitions],
         compression="" if log.compression == UNCOMPRESSED else log.compression,
     )
 
@@ -57,10 +61,64 @@ def log_from_pb(log: pb.Log) -> LogRecord:
         retention_ms=log.retention_ms or None,
         retention_bytes=log.retention_bytes or None,
         created_ms=log.created_ms,
-        partitions=tuple(
-            PartitionRecord(str(number), p.group, tuple(p.replicas)) for number, p in enumerate(log.partitions)
-        ),
+        partitions=tuple(_partition_from_pb(str(number), one) for number, one in enumerate(log.partitions)),
         compression=log.compression or UNCOMPRESSED,
+    )
+
+
+def _partition_to_pb(record: PartitionRecord) -> pb.Partition:
+    version, move = record.configuration_version, record.move
+    return pb.Partition(
+        group=record.group,
+        replicas=record.replicas,
+        births=record.births,
+        founding=record.founding,
+        configuration_version=version if version != FOUNDING_VERSION else 0,
+        target=record.target,
+        move=None if move is None else _move_to_pb(move),
+        reason=record.reason,
+        plan=record.plan,
+    )
+
+
+def _partition_from_pb(name: str, record: pb.Partition) -> PartitionRecord:
+    return PartitionRecord(
+        name,
+        record.group,
+        tuple(record.replicas),
+        tuple(record.births),
+        tuple(record.founding),
+        record.configuration_version or FOUNDING_VERSION,
+        tuple(record.target),
+        _move_from_pb(record.move) if record.HasField("move") else None,
+        record.reason,
+        record.plan,
+    )
+
+
+def _move_to_pb(move: MoveRecord) -> pb.Move:
+    return pb.Move(
+        id=move.id,
+        version=move.version,
+        add=None if move.add is None else pb.Replica(node=move.add.node, birth=move.add.birth),
+        remove=None if move.remove is None else pb.Replica(node=move.remove.node, birth=move.remove.birth),
+        cancel_asked=move.cancel_asked,
+        stalled=move.stalled,
+        reason=move.reason,
+        plan=move.plan,
+    )
+
+
+def _move_from_pb(move: pb.Move) -> MoveRecord:
+    return MoveRecord(
+        move.id,
+        move.version,
+        Replica(move.add.node, move.add.birth) if move.HasField("add") else None,
+        Replica(move.remove.node, move.remove.birth) if move.HasField("remove") else None,
+        move.cancel_asked,
+        move.stalled,
+        move.reason,
+        move.plan,
     )
 
 
@@ -73,7 +131,7 @@ def encode_result(result: CommandResult) -> bytes:
 def decode_result(data: bytes) -> CommandResult:
     """Decode a result. Raises DecodeError if it is none, or holds a value that cannot be."""
     result = pb.Result.FromString(data)
-    fault = METADATA.fault(result) or compression_fault([result.log])
+    fault = METADATA.fault(result) or logs_fault([result.log])
     if fault is not None:
         raise DecodeError(fault)
     if result.code:
@@ -101,6 +159,7 @@ def encode_checkpoint(state: MetadataState, version: int = UNSET) -> bytes:
                 oldest=node.versions.oldest,
                 newest=node.versions.newest,
                 rack=node.rack,
+                lost_below_birth=node.lost_below_birth,
             )
             for _, node in sorted(state.nodes.items())
         ],
@@ -120,6 +179,7 @@ def encode_checkpoint(state: MetadataState, version: int = UNSET) -> bytes:
         rules=[rule_to_pb(rule) for _, rule in sorted(state.access.rules.items())],
         cluster_id=state.cluster_id,
         active_version=state.active_version,
+        next_birth=state.next_birth if state.next_birth != FIRST_BIRTH else 0,
     )
     return checkpoint.SerializeToString(deterministic=True)
 
@@ -131,10 +191,10 @@ def decode_checkpoint(data: bytes) -> MetadataState:
             f"metadata checkpoint of version {checkpoint.version}; this program reads {CHECKPOINTS}: "
             "start the version that wrote it"
         )
-    fault = METADATA.fault(checkpoint) or compression_fault(checkpoint.logs)
+    fault = METADATA.fault(checkpoint) or logs_fault(checkpoint.logs)
     if fault is not None:
         raise CheckpointUnreadable(f"the metadata checkpoint says what cannot be: {fault}")
-    return MetadataState(
+    state = MetadataState(
         next_group=checkpoint.next_group,
         next_log_id=checkpoint.next_log_id,
         nodes={
@@ -149,6 +209,7 @@ def decode_checkpoint(data: bytes) -> MetadataState:
                 KnownStart(node.boot, node.mark),
                 VersionRange(node.oldest, node.newest),
                 node.rack,
+                node.lost_below_birth,
             )
             for node in checkpoint.nodes
         },
@@ -165,4 +226,9 @@ def decode_checkpoint(data: bytes) -> MetadataState:
         ),
         cluster_id=checkpoint.cluster_id,
         active_version=checkpoint.active_version,
+        next_birth=checkpoint.next_birth or FIRST_BIRTH,
     )
+    for log in state.logs.values():
+        for partition in log.partitions:
+            note_moving(state, log.name, partition)
+    return state

@@ -29,6 +29,8 @@ WISHED: Range = (-(1 << 63), (1 << 63) - 1)
 SIZE: Range = (0, 1 << 62)
 """Limits of retention, in milliseconds or bytes."""
 
+BIRTH: Range = (1, 1 << 62)
+
 METADATA_RANGES: dict[str, Range] = {
     "RegisterNode.node": NODE,
     "RegisterNode.incarnation": ANY,
@@ -52,9 +54,32 @@ METADATA_RANGES: dict[str, Range] = {
     "AlterLog.partitions": WISHED,
     "AlterLog.retention_ms": WISHED,
     "AlterLog.retention_bytes": WISHED,
+    "AlterLog.replicas": WISHED,
     "ScramKeys.iterations": COUNT,
     "Partition.group": GROUP,
     "Partition.replicas": NODE,
+    "Partition.births": BIRTH,
+    "Partition.founding": NODE,
+    "Partition.configuration_version": SEQUENCE,
+    "Partition.target": NODE,
+    "Partition.plan": ANY,
+    "Replica.node": NODE,
+    "Replica.birth": BIRTH,
+    "Move.id": BIRTH,
+    "Move.version": SEQUENCE,
+    "Move.plan": ANY,
+    "Target.group": GROUP,
+    "Target.version": SEQUENCE,
+    "Target.replicas": NODE,
+    "Reassign.plan": ANY,
+    "CancelMoves.groups": GROUP,
+    "FinishMove.group": GROUP,
+    "FinishMove.move": BIRTH,
+    "FinishMove.version": SEQUENCE,
+    "StallMove.group": GROUP,
+    "StallMove.move": BIRTH,
+    "Node.lost_below_birth": SEQUENCE,
+    "Checkpoint.next_birth": SEQUENCE,
     "Log.id": SEQUENCE,
     "Log.replicas": COUNT,
     "Log.retention_ms": SIZE,
@@ -89,6 +114,11 @@ MAX_LISTENER_NAME_CHARACTERS = 200
 MAX_MARKS = 1024
 MAX_RACK_CHARACTERS = 63
 
+MAX_TARGETS = 20_000
+"""Partitions of one reassignment: as many as a cluster has."""
+
+MAX_REASON_CHARACTERS = 200
+
 
 def command_fault(command: pb.Command) -> str | None:
     """Fault of a command that somebody asks for; None: it has none."""
@@ -116,10 +146,16 @@ def entry_fault(command: pb.Command) -> str | None:
     return METADATA.fault(command) or _first(_too_long(command))
 
 
-def compression_fault(logs: Iterable[pb.Log]) -> str | None:
-    """Name a log whose batches this program cannot compress as it should, and perhaps not read."""
-    unknown = (log for log in logs if log.compression and log.compression not in COMPRESSIONS)
-    return _first(f"Log.compression of {log.name!r} is {log.compression[:40]!r}" for log in unknown)
+def logs_fault(logs: Iterable[pb.Log]) -> str | None:
+    """Name a log whose batches this program cannot compress as it should, and perhaps not read; or one whose replicas
+    are not told apart."""
+    for log in logs:
+        if log.compression and log.compression not in COMPRESSIONS:
+            return f"Log.compression of {log.name!r} is {log.compression[:40]!r}"
+        for partition in log.partitions:
+            if partition.births and len(partition.births) != len(partition.replicas):
+                return f"Partition.births of group {partition.group} are not as many as its replicas"
+    return None
 
 
 def _too_long(command: pb.Command) -> Iterable[str]:
@@ -127,6 +163,12 @@ def _too_long(command: pb.Command) -> Iterable[str]:
         yield f"Command.request_id has {len(command.request_id)} bytes, {MAX_REQUEST_ID_BYTES} at most"
     if len(command.set_rack.rack) > MAX_RACK_CHARACTERS:
         yield f"SetRack.rack has more than {MAX_RACK_CHARACTERS} characters"
+    if len(command.reassign.items) > MAX_TARGETS:
+        yield f"Reassign.items are {len(command.reassign.items)}, {MAX_TARGETS} at most"
+    if len(command.reassign.reason) > MAX_REASON_CHARACTERS:
+        yield f"Reassign.reason has more than {MAX_REASON_CHARACTERS} characters"
+    if len(command.cancel_moves.groups) > MAX_TARGETS:
+        yield f"CancelMoves.groups are {len(command.cancel_moves.groups)}, {MAX_TARGETS} at most"
     if command.WhichOneof("command") != "register_node":
         return
     node = command.register_node

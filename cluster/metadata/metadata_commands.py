@@ -17,6 +17,7 @@ from cluster.metadata.shared_access_rules import rule_to_pb
 from cluster.metadata.types import COORDINATOR_COUNT, COORDINATORS, GrantRecord, NodeRecord, RuleRecord, ScramKeys
 from cluster.metadata.types import NOT_TOLD as NO_VERSIONS
 from cluster.metadata.users_and_grants import grant_to_pb, keys_to_pb
+from cluster.raft.membership.configuration import Replica
 from cluster.raft.replication.message_validation import ANY, NODE
 from cluster.stale_copy_detection import DirectoryStart
 from cluster.versions import VersionRange
@@ -108,8 +109,10 @@ def alter_log(
     retention_ms: int | None = None,
     retention_bytes: int | None = None,
     compression: str | None = None,
+    replicas: int | None = None,
 ) -> pb.Command:
-    """Command that alters a log. None: as it is. 0 lifts a bound, "" ends compression."""
+    """Command that alters a log. None: as it is. 0 lifts a bound, "" ends compression. `replicas`: feature
+    `membership`."""
     return pb.Command(
         alter_log=pb.AlterLog(
             name=name,
@@ -117,8 +120,32 @@ def alter_log(
             retention_ms=retention_ms,
             retention_bytes=retention_bytes,
             compression=compression,
+            replicas=replicas,
         )
     )
+
+
+def reassign(items: Iterable[tuple[int, int, Sequence[int]]], *, reason: str = "", plan: int = 0) -> pb.Command:
+    """Command that states targets. `items`: of each group the configuration version that its target was chosen for
+    (0: any), and its nodes, preferred leader first. Feature `membership`."""
+    targets = [pb.Target(group=group, version=version, replicas=nodes) for group, version, nodes in items]
+    return pb.Command(reassign=pb.Reassign(items=targets, reason=reason, plan=plan))
+
+
+def cancel_moves(groups: Iterable[int] = ()) -> pb.Command:
+    """Command that ends the targets of groups, and asks for the end of their moves. No groups: of all."""
+    return pb.Command(cancel_moves=pb.CancelMoves(groups=groups))
+
+
+def finish_move(group: int, move: int, version: int, voters: Iterable[Replica]) -> pb.Command:
+    """Command that reports a committed configuration in which a move is over."""
+    replicas = [pb.Replica(node=one.node, birth=one.birth) for one in sorted(voters)]
+    return pb.Command(finish_move=pb.FinishMove(group=group, move=move, version=version, replicas=replicas))
+
+
+def stall_move(group: int, move: int) -> pb.Command:
+    """Command that reports a move without progress."""
+    return pb.Command(stall_move=pb.StallMove(group=group, move=move))
 
 
 def delete_log(name: str) -> pb.Command:
@@ -190,6 +217,7 @@ def from_request(operation: str, args: Mapping[str, Any], *, now_ms: int, nodes:
                 retention_ms=_integer(args, "retention_ms", None, null=0),
                 retention_bytes=_integer(args, "retention_bytes", None, null=0),
                 compression=_text(args, "compression", None),
+                replicas=_integer(args, "replicas", None),
             )
         if operation == "log.delete":
             return delete_log(name)

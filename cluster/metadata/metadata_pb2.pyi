@@ -81,18 +81,20 @@ class CreateLog(_message.Message):
     def __init__(self, name: _Optional[str] = ..., partitions: _Optional[int] = ..., replicas: _Optional[int] = ..., retention_ms: _Optional[int] = ..., retention_bytes: _Optional[int] = ..., now_ms: _Optional[int] = ..., compression: _Optional[str] = ...) -> None: ...
 
 class AlterLog(_message.Message):
-    __slots__ = ("name", "partitions", "retention_ms", "retention_bytes", "compression")
+    __slots__ = ("name", "partitions", "retention_ms", "retention_bytes", "compression", "replicas")
     NAME_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     RETENTION_MS_FIELD_NUMBER: _ClassVar[int]
     RETENTION_BYTES_FIELD_NUMBER: _ClassVar[int]
     COMPRESSION_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
     name: str
     partitions: int
     retention_ms: int
     retention_bytes: int
     compression: str
-    def __init__(self, name: _Optional[str] = ..., partitions: _Optional[int] = ..., retention_ms: _Optional[int] = ..., retention_bytes: _Optional[int] = ..., compression: _Optional[str] = ...) -> None: ...
+    replicas: int
+    def __init__(self, name: _Optional[str] = ..., partitions: _Optional[int] = ..., retention_ms: _Optional[int] = ..., retention_bytes: _Optional[int] = ..., compression: _Optional[str] = ..., replicas: _Optional[int] = ...) -> None: ...
 
 class SetRack(_message.Message):
     __slots__ = ("node", "rack")
@@ -206,8 +208,62 @@ class RemoveRule(_message.Message):
     name: str
     def __init__(self, name: _Optional[str] = ...) -> None: ...
 
+class Replica(_message.Message):
+    __slots__ = ("node", "birth")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    BIRTH_FIELD_NUMBER: _ClassVar[int]
+    node: int
+    birth: int
+    def __init__(self, node: _Optional[int] = ..., birth: _Optional[int] = ...) -> None: ...
+
+class Target(_message.Message):
+    __slots__ = ("group", "version", "replicas")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    group: int
+    version: int
+    replicas: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, group: _Optional[int] = ..., version: _Optional[int] = ..., replicas: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Reassign(_message.Message):
+    __slots__ = ("items", "reason", "plan")
+    ITEMS_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    PLAN_FIELD_NUMBER: _ClassVar[int]
+    items: _containers.RepeatedCompositeFieldContainer[Target]
+    reason: str
+    plan: int
+    def __init__(self, items: _Optional[_Iterable[_Union[Target, _Mapping]]] = ..., reason: _Optional[str] = ..., plan: _Optional[int] = ...) -> None: ...
+
+class CancelMoves(_message.Message):
+    __slots__ = ("groups",)
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    groups: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, groups: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class FinishMove(_message.Message):
+    __slots__ = ("group", "move", "version", "replicas")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    MOVE_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    group: int
+    move: int
+    version: int
+    replicas: _containers.RepeatedCompositeFieldContainer[Replica]
+    def __init__(self, group: _Optional[int] = ..., move: _Optional[int] = ..., version: _Optional[int] = ..., replicas: _Optional[_Iterable[_Union[Replica, _Mapping]]] = ...) -> None: ...
+
+class StallMove(_message.Message):
+    __slots__ = ("group", "move")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    MOVE_FIELD_NUMBER: _ClassVar[int]
+    group: int
+    move: int
+    def __init__(self, group: _Optional[int] = ..., move: _Optional[int] = ...) -> None: ...
+
 class Command(_message.Message):
-    __slots__ = ("request_id", "register_node", "create_log", "alter_log", "delete_log", "readmit_node", "put_user", "remove_user", "put_grant", "remove_grant", "activate_version", "put_rule", "rotate_rule", "remove_rule", "set_rack")
+    __slots__ = ("request_id", "register_node", "create_log", "alter_log", "delete_log", "readmit_node", "put_user", "remove_user", "put_grant", "remove_grant", "activate_version", "put_rule", "rotate_rule", "remove_rule", "set_rack", "reassign", "cancel_moves", "finish_move", "stall_move")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     REGISTER_NODE_FIELD_NUMBER: _ClassVar[int]
     CREATE_LOG_FIELD_NUMBER: _ClassVar[int]
@@ -223,6 +279,10 @@ class Command(_message.Message):
     ROTATE_RULE_FIELD_NUMBER: _ClassVar[int]
     REMOVE_RULE_FIELD_NUMBER: _ClassVar[int]
     SET_RACK_FIELD_NUMBER: _ClassVar[int]
+    REASSIGN_FIELD_NUMBER: _ClassVar[int]
+    CANCEL_MOVES_FIELD_NUMBER: _ClassVar[int]
+    FINISH_MOVE_FIELD_NUMBER: _ClassVar[int]
+    STALL_MOVE_FIELD_NUMBER: _ClassVar[int]
     request_id: bytes
     register_node: RegisterNode
     create_log: CreateLog
@@ -238,15 +298,53 @@ class Command(_message.Message):
     rotate_rule: RotateRule
     remove_rule: RemoveRule
     set_rack: SetRack
-    def __init__(self, request_id: _Optional[bytes] = ..., register_node: _Optional[_Union[RegisterNode, _Mapping]] = ..., create_log: _Optional[_Union[CreateLog, _Mapping]] = ..., alter_log: _Optional[_Union[AlterLog, _Mapping]] = ..., delete_log: _Optional[_Union[DeleteLog, _Mapping]] = ..., readmit_node: _Optional[_Union[ReadmitNode, _Mapping]] = ..., put_user: _Optional[_Union[PutUser, _Mapping]] = ..., remove_user: _Optional[_Union[RemoveUser, _Mapping]] = ..., put_grant: _Optional[_Union[PutGrant, _Mapping]] = ..., remove_grant: _Optional[_Union[RemoveGrant, _Mapping]] = ..., activate_version: _Optional[_Union[ActivateVersion, _Mapping]] = ..., put_rule: _Optional[_Union[PutRule, _Mapping]] = ..., rotate_rule: _Optional[_Union[RotateRule, _Mapping]] = ..., remove_rule: _Optional[_Union[RemoveRule, _Mapping]] = ..., set_rack: _Optional[_Union[SetRack, _Mapping]] = ...) -> None: ...
+    reassign: Reassign
+    cancel_moves: CancelMoves
+    finish_move: FinishMove
+    stall_move: StallMove
+    def __init__(self, request_id: _Optional[bytes] = ..., register_node: _Optional[_Union[RegisterNode, _Mapping]] = ..., create_log: _Optional[_Union[CreateLog, _Mapping]] = ..., alter_log: _Optional[_Union[AlterLog, _Mapping]] = ..., delete_log: _Optional[_Union[DeleteLog, _Mapping]] = ..., readmit_node: _Optional[_Union[ReadmitNode, _Mapping]] = ..., put_user: _Optional[_Union[PutUser, _Mapping]] = ..., remove_user: _Optional[_Union[RemoveUser, _Mapping]] = ..., put_grant: _Optional[_Union[PutGrant, _Mapping]] = ..., remove_grant: _Optional[_Union[RemoveGrant, _Mapping]] = ..., activate_version: _Optional[_Union[ActivateVersion, _Mapping]] = ..., put_rule: _Optional[_Union[PutRule, _Mapping]] = ..., rotate_rule: _Optional[_Union[RotateRule, _Mapping]] = ..., remove_rule: _Optional[_Union[RemoveRule, _Mapping]] = ..., set_rack: _Optional[_Union[SetRack, _Mapping]] = ..., reassign: _Optional[_Union[Reassign, _Mapping]] = ..., cancel_moves: _Optional[_Union[CancelMoves, _Mapping]] = ..., finish_move: _Optional[_Union[FinishMove, _Mapping]] = ..., stall_move: _Optional[_Union[StallMove, _Mapping]] = ...) -> None: ...
 
 class Partition(_message.Message):
-    __slots__ = ("group", "replicas")
+    __slots__ = ("group", "replicas", "births", "founding", "configuration_version", "target", "move", "reason", "plan")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    BIRTHS_FIELD_NUMBER: _ClassVar[int]
+    FOUNDING_FIELD_NUMBER: _ClassVar[int]
+    CONFIGURATION_VERSION_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    MOVE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    PLAN_FIELD_NUMBER: _ClassVar[int]
     group: int
     replicas: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, group: _Optional[int] = ..., replicas: _Optional[_Iterable[int]] = ...) -> None: ...
+    births: _containers.RepeatedScalarFieldContainer[int]
+    founding: _containers.RepeatedScalarFieldContainer[int]
+    configuration_version: int
+    target: _containers.RepeatedScalarFieldContainer[int]
+    move: Move
+    reason: str
+    plan: int
+    def __init__(self, group: _Optional[int] = ..., replicas: _Optional[_Iterable[int]] = ..., births: _Optional[_Iterable[int]] = ..., founding: _Optional[_Iterable[int]] = ..., configuration_version: _Optional[int] = ..., target: _Optional[_Iterable[int]] = ..., move: _Optional[_Union[Move, _Mapping]] = ..., reason: _Optional[str] = ..., plan: _Optional[int] = ...) -> None: ...
+
+class Move(_message.Message):
+    __slots__ = ("id", "version", "add", "remove", "cancel_asked", "stalled", "reason", "plan")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    ADD_FIELD_NUMBER: _ClassVar[int]
+    REMOVE_FIELD_NUMBER: _ClassVar[int]
+    CANCEL_ASKED_FIELD_NUMBER: _ClassVar[int]
+    STALLED_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    PLAN_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    version: int
+    add: Replica
+    remove: Replica
+    cancel_asked: bool
+    stalled: bool
+    reason: str
+    plan: int
+    def __init__(self, id: _Optional[int] = ..., version: _Optional[int] = ..., add: _Optional[_Union[Replica, _Mapping]] = ..., remove: _Optional[_Union[Replica, _Mapping]] = ..., cancel_asked: _Optional[bool] = ..., stalled: _Optional[bool] = ..., reason: _Optional[str] = ..., plan: _Optional[int] = ...) -> None: ...
 
 class Log(_message.Message):
     __slots__ = ("name", "id", "replicas", "retention_ms", "retention_bytes", "created_ms", "partitions", "compression")
@@ -269,7 +367,7 @@ class Log(_message.Message):
     def __init__(self, name: _Optional[str] = ..., id: _Optional[int] = ..., replicas: _Optional[int] = ..., retention_ms: _Optional[int] = ..., retention_bytes: _Optional[int] = ..., created_ms: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[Partition, _Mapping]]] = ..., compression: _Optional[str] = ...) -> None: ...
 
 class Node(_message.Message):
-    __slots__ = ("node", "rpc_address", "listeners", "incarnation", "readmissions", "lost_below_group", "former_incarnations", "boot", "mark", "oldest", "newest", "rack")
+    __slots__ = ("node", "rpc_address", "listeners", "incarnation", "readmissions", "lost_below_group", "former_incarnations", "boot", "mark", "oldest", "newest", "rack", "lost_below_birth")
     NODE_FIELD_NUMBER: _ClassVar[int]
     RPC_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     LISTENERS_FIELD_NUMBER: _ClassVar[int]
@@ -282,6 +380,7 @@ class Node(_message.Message):
     OLDEST_FIELD_NUMBER: _ClassVar[int]
     NEWEST_FIELD_NUMBER: _ClassVar[int]
     RACK_FIELD_NUMBER: _ClassVar[int]
+    LOST_BELOW_BIRTH_FIELD_NUMBER: _ClassVar[int]
     node: int
     rpc_address: str
     listeners: _containers.RepeatedCompositeFieldContainer[Listener]
@@ -294,7 +393,8 @@ class Node(_message.Message):
     oldest: int
     newest: int
     rack: str
-    def __init__(self, node: _Optional[int] = ..., rpc_address: _Optional[str] = ..., listeners: _Optional[_Iterable[_Union[Listener, _Mapping]]] = ..., incarnation: _Optional[int] = ..., readmissions: _Optional[int] = ..., lost_below_group: _Optional[int] = ..., former_incarnations: _Optional[_Iterable[int]] = ..., boot: _Optional[int] = ..., mark: _Optional[int] = ..., oldest: _Optional[int] = ..., newest: _Optional[int] = ..., rack: _Optional[str] = ...) -> None: ...
+    lost_below_birth: int
+    def __init__(self, node: _Optional[int] = ..., rpc_address: _Optional[str] = ..., listeners: _Optional[_Iterable[_Union[Listener, _Mapping]]] = ..., incarnation: _Optional[int] = ..., readmissions: _Optional[int] = ..., lost_below_group: _Optional[int] = ..., former_incarnations: _Optional[_Iterable[int]] = ..., boot: _Optional[int] = ..., mark: _Optional[int] = ..., oldest: _Optional[int] = ..., newest: _Optional[int] = ..., rack: _Optional[str] = ..., lost_below_birth: _Optional[int] = ...) -> None: ...
 
 class Result(_message.Message):
     __slots__ = ("code", "message", "log")
@@ -331,7 +431,7 @@ class User(_message.Message):
     def __init__(self, name: _Optional[str] = ..., sha256: _Optional[_Union[ScramKeys, _Mapping]] = ..., sha512: _Optional[_Union[ScramKeys, _Mapping]] = ..., roles: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Checkpoint(_message.Message):
-    __slots__ = ("version", "next_group", "next_log_id", "nodes", "logs", "remembered", "users", "grants", "access_secret", "cluster_id", "active_version", "rules")
+    __slots__ = ("version", "next_group", "next_log_id", "nodes", "logs", "remembered", "users", "grants", "access_secret", "cluster_id", "active_version", "rules", "next_birth")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     NEXT_GROUP_FIELD_NUMBER: _ClassVar[int]
     NEXT_LOG_ID_FIELD_NUMBER: _ClassVar[int]
@@ -344,6 +444,7 @@ class Checkpoint(_message.Message):
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     ACTIVE_VERSION_FIELD_NUMBER: _ClassVar[int]
     RULES_FIELD_NUMBER: _ClassVar[int]
+    NEXT_BIRTH_FIELD_NUMBER: _ClassVar[int]
     version: int
     next_group: int
     next_log_id: int
@@ -356,4 +457,5 @@ class Checkpoint(_message.Message):
     cluster_id: int
     active_version: int
     rules: _containers.RepeatedCompositeFieldContainer[Rule]
-    def __init__(self, version: _Optional[int] = ..., next_group: _Optional[int] = ..., next_log_id: _Optional[int] = ..., nodes: _Optional[_Iterable[_Union[Node, _Mapping]]] = ..., logs: _Optional[_Iterable[_Union[Log, _Mapping]]] = ..., remembered: _Optional[_Iterable[_Union[Remembered, _Mapping]]] = ..., users: _Optional[_Iterable[_Union[User, _Mapping]]] = ..., grants: _Optional[_Iterable[_Union[Grant, _Mapping]]] = ..., access_secret: _Optional[bytes] = ..., cluster_id: _Optional[int] = ..., active_version: _Optional[int] = ..., rules: _Optional[_Iterable[_Union[Rule, _Mapping]]] = ...) -> None: ...
+    next_birth: int
+    def __init__(self, version: _Optional[int] = ..., next_group: _Optional[int] = ..., next_log_id: _Optional[int] = ..., nodes: _Optional[_Iterable[_Union[Node, _Mapping]]] = ..., logs: _Optional[_Iterable[_Union[Log, _Mapping]]] = ..., remembered: _Optional[_Iterable[_Union[Remembered, _Mapping]]] = ..., users: _Optional[_Iterable[_Union[User, _Mapping]]] = ..., grants: _Optional[_Iterable[_Union[Grant, _Mapping]]] = ..., access_secret: _Optional[bytes] = ..., cluster_id: _Optional[int] = ..., active_version: _Optional[int] = ..., rules: _Optional[_Iterable[_Union[Rule, _Mapping]]] = ..., next_birth: _Optional[int] = ...) -> None: ...

@@ -10,17 +10,18 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cluster.metadata import metadata_pb2 as pb
-from cluster.metadata import shared_access_rules
+from cluster.metadata import moves, shared_access_rules
 from cluster.metadata import users_and_grants as access
 from cluster.metadata.placement import place
 from cluster.metadata.types import (
     COMPRESSIONS,
     COORDINATORS,
+    FIRST_BIRTH,
     UNCOMPRESSED,
     CommandRefused,
     CommandResult,
@@ -69,6 +70,12 @@ class MetadataState:
     active_version: int = UNSET
     """Version of all that is said, logged and stored: drawn with the first registered node, raised by operators."""
 
+    next_birth: int = FIRST_BIRTH
+    """Number of the next move, and birth of the replica that it brings."""
+
+    moving: dict[int, tuple[str, int]] = field(default_factory=dict)
+    """Log and number of each partition that has a target or a move, by group. Derived from the logs."""
+
     def execute(self, command: pb.Command) -> CommandResult:
         """Carry out a command, of which this program knows all."""
         if command.request_id in self.remembered:
@@ -78,10 +85,17 @@ class MetadataState:
         assert kind is not None, "it asks for nothing"
         try:
             result: CommandResult = COMMANDS[kind](self, getattr(command, kind))
+            if self.moving:
+                moves.advance(self)
+                result = self._as_it_is_now(result)
         except CommandRefused as error:
             result = error.rejected
         self._remember(command.request_id, result)
         return result
+
+    def _as_it_is_now(self, result: CommandResult) -> CommandResult:
+        log = result.log if isinstance(result, Ok) else None
+        return result if log is None else Ok(self.logs[log.name])
 
     def _remember(self, request_id: bytes, result: CommandResult) -> None:
         if not request_id:
@@ -101,27 +115,30 @@ class MetadataState:
             raise CommandRefused("not-found", f"there is no log {name[:220]!r}; `log list` shows those that are")
         return self.logs[name]
 
-    def new_partitions(self, first: int, count: int, replicas: int) -> tuple[PartitionRecord, ...]:
-        if len(self.nodes) < replicas:
-            known = ", ".join(str(node) for node in sorted(self.nodes)) or "none"
+    def able_nodes(self) -> list[int]:
+        """Nodes on which replicas may be placed."""
+        return sorted(self.nodes)
+
+    def require_nodes(self, replicas: int, nodes: Sequence[int]) -> None:
+        """Refuse what needs more nodes than there are."""
+        if len(nodes) < replicas:
+            known = ", ".join(map(str, nodes)) or "none"
             raise CommandRefused(
                 "not-enough-nodes",
                 f"{replicas} replicas need {replicas} nodes; registered: {known}. Ask for fewer, or start more nodes",
             )
+
+    def new_partitions(self, first: int, count: int, replicas: int) -> tuple[PartitionRecord, ...]:
+        nodes = self.able_nodes()
+        self.require_nodes(replicas, nodes)
         if self.partition_count + count > MAX_PARTITIONS:
             raise CommandRefused(
                 "invalid-argument",
                 f"the cluster has {self.partition_count} partitions, {count} more would exceed {MAX_PARTITIONS}",
             )
-        held: dict[int, int] = {}
-        led: dict[int, int] = {}
-        for log in self.logs.values():
-            for partition in log.partitions:
-                led[partition.preferred] = led.get(partition.preferred, 0) + 1
-                for node in partition.replicas:
-                    held[node] = held.get(node, 0) + 1
+        held, led = moves.loads(self)
         racks = {node: record.rack for node, record in self.nodes.items() if record.rack}
-        placed = place(count, replicas, sorted(self.nodes), held, led, racks)
+        placed = place(count, replicas, nodes, held, led, racks)
         group, self.next_group = self.next_group, self.next_group + count
         return tuple(PartitionRecord(str(first + i), group + i, members) for i, members in enumerate(placed))
 
@@ -217,7 +234,9 @@ def _readmit_node(state: MetadataState, command: pb.ReadmitNode) -> CommandResul
         lost_below_group=state.next_group,
         former_incarnations=known.former_incarnations + ((known.incarnation,) if known.incarnation else ()),
         start=NEVER_STARTED,
+        lost_below_birth=state.next_birth if state.next_birth > FIRST_BIRTH else 0,
     )
+    moves.node_lost_disk(state, command.node)
     return Ok()
 
 
@@ -234,8 +253,8 @@ def _create_log(state: MetadataState, command: pb.CreateLog) -> CommandResult:
     if len(state.logs) >= MAX_LOGS:
         raise CommandRefused("invalid-argument", f"there are {MAX_LOGS} logs, and no room for more: delete some")
     _check_partitions(command.partitions)
-    if not 1 <= command.replicas <= MAX_NODES:
-        raise CommandRefused("invalid-argument", f"replicas {command.replicas}: must be 1 to {MAX_NODES}")
+    if not 1 <= command.replicas <= moves.MAX_VOTERS:
+        raise CommandRefused("invalid-argument", f"replicas {command.replicas}: must be 1 to {moves.MAX_VOTERS}")
     retention_ms = _retention("retention_ms", command.retention_ms)
     retention_bytes = _retention("retention_bytes", command.retention_bytes)
     compression = _compression(command.compression)
@@ -256,7 +275,8 @@ def _create_log(state: MetadataState, command: pb.CreateLog) -> CommandResult:
 
 
 def _alter_log(state: MetadataState, command: pb.AlterLog) -> CommandResult:
-    _check_ours(command.name)
+    if {one.name for one, _ in command.ListFields()} != {"name", "replicas"}:
+        _check_ours(command.name)
     log = state.existing(command.name)
     changes: dict[str, Any] = {}
     if command.HasField("retention_ms"):
@@ -275,15 +295,21 @@ def _alter_log(state: MetadataState, command: pb.AlterLog) -> CommandResult:
                 "be lost: create another log",
             )
         if command.partitions > have:
-            changes["partitions"] = log.partitions + state.new_partitions(have, command.partitions - have, log.replicas)
-    log = replace(log, **changes)
-    state.logs[log.name] = log
+            replicas = command.replicas if command.HasField("replicas") else log.replicas
+            changes["partitions"] = log.partitions + state.new_partitions(have, command.partitions - have, replicas)
+    if command.HasField("replicas"):
+        moves.check_replicas(state, command.replicas)
+    log = state.logs[log.name] = replace(log, **changes)
+    if command.HasField("replicas"):
+        log = moves.resize(state, log, command.replicas)
     return Ok(log)
 
 
 def _delete_log(state: MetadataState, command: pb.DeleteLog) -> CommandResult:
     _check_ours(command.name)
-    del state.logs[state.existing(command.name).name]
+    for partition in state.existing(command.name).partitions:
+        state.moving.pop(partition.group, None)
+    del state.logs[command.name]
     return Ok()
 
 
@@ -319,6 +345,10 @@ COMMANDS: dict[str | None, Callable[[MetadataState, Any], CommandResult]] = {
     "readmit_node": _readmit_node,
     "activate_version": _activate_version,
     "set_rack": _set_rack,
+    "reassign": moves.reassign,
+    "cancel_moves": moves.cancel_moves,
+    "finish_move": moves.finish_move,
+    "stall_move": moves.stall_move,
     "put_user": lambda state, command: access.put_user(state.access, command),
     "remove_user": lambda state, command: access.remove_user(state.access, command),
     "put_grant": lambda state, command: access.put_grant(state.access, command),

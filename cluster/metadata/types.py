@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from cluster.raft.membership.configuration import FOUNDING_BIRTH, FOUNDING_VERSION, Replica
 from cluster.stale_copy_detection import NEVER_STARTED, KnownStart
 from cluster.versions import VersionRange
 
@@ -56,17 +57,71 @@ class NodeRecord:
     start: KnownStart = NEVER_STARTED  # the latest of its directory that was registered
     versions: VersionRange = NOT_TOLD  # that the program of that start knows
     rack: str = ""  # where it stands; "": not told
+    lost_below_birth: int = 0  # of replicas of births from 2 on and below this one it may have lost what it knew
+
+
+FIRST_BIRTH = FOUNDING_BIRTH + 1
+"""The first birth that is drawn."""
+
+
+@dataclass(frozen=True, slots=True)
+class MoveRecord:
+    """A move under way: at most one replica comes, and at most one goes."""
+
+    id: int  # drawn like a birth; that of the replica which comes
+    version: int  # of the configuration that it was planned for
+    add: Replica | None
+    remove: Replica | None
+    cancel_asked: bool = False
+    stalled: bool = False  # makes no progress, and takes no slot
+    reason: str = ""
+    plan: int = 0  # 0: none
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionRecord:
     name: str  # "0", "1", ...
     group: int  # Raft group id, never used again
-    replicas: tuple[int, ...]  # preferred leader first
+    replicas: tuple[int, ...]  # settled ones; preferred leader first
+    births: tuple[int, ...] = ()  # of the replicas, in their order; (): all are founding ones
+    founding: tuple[int, ...] = ()  # nodes with which the group began; (): its replicas
+    configuration_version: int = FOUNDING_VERSION  # of the configuration that brought the replicas
+    target: tuple[int, ...] = ()  # nodes that are to keep it, preferred first; (): those that do
+    move: MoveRecord | None = None
+    reason: str = ""  # for the target
+    plan: int = 0  # that brought the target; 0: none
 
     @property
     def preferred(self) -> int:
         return self.replicas[0]
+
+    @property
+    def wanted(self) -> tuple[int, ...]:
+        """Nodes that keep it in the end."""
+        return self.target or self.replicas
+
+    @property
+    def founders(self) -> tuple[int, ...]:
+        """Nodes with which the group began, for ever."""
+        return self.founding or self.replicas
+
+    @property
+    def was_moved(self) -> bool:
+        """True if the group may be another than the one that began."""
+        return self.configuration_version > FOUNDING_VERSION or self.move is not None
+
+    @property
+    def settled(self) -> tuple[Replica, ...]:
+        """Replicas with their births, preferred leader first."""
+        births = self.births or (FOUNDING_BIRTH,) * len(self.replicas)
+        return tuple(Replica(node, birth) for node, birth in zip(self.replicas, births, strict=True))
+
+    def replica_on(self, node: int) -> Replica | None:
+        """The replica that the node is to have, settled or on its way; None: none."""
+        coming = self.move.add if self.move is not None else None
+        if coming is not None and coming.node == node:
+            return coming
+        return next((replica for replica in self.settled if replica.node == node), None)
 
 
 @dataclass(frozen=True, slots=True)

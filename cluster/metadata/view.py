@@ -10,11 +10,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from cluster.metadata.moves import moving_record
 from cluster.metadata.state_machine import MetadataMachine
 from cluster.metadata.types import (
     INTERNAL_PREFIX,
     GrantRecord,
     LogRecord,
+    MoveRecord,
     NodeRecord,
     PartitionRecord,
     RuleRecord,
@@ -51,7 +53,13 @@ class MetadataView:
         return self._by_group().get(group)
 
     def hosted_by(self, node: int) -> Iterator[tuple[LogRecord, PartitionRecord]]:
-        return (pair for pair in self._by_group().values() if node in pair[1].replicas)
+        """Partitions of which the node keeps a replica, or is to get one by a move under way."""
+        return (pair for pair in self._by_group().values() if pair[1].replica_on(node) is not None)
+
+    def moving(self) -> Iterator[tuple[LogRecord, PartitionRecord]]:
+        """Partitions that have a target or a move, in the order of their groups."""
+        state = self._machine.state
+        return (moving_record(state, group) for group in sorted(state.moving))
 
     def was_deleted(self, group: int) -> bool:
         """True if the group was allocated once and is gone: what a node still has of it can be erased. False for ids
@@ -89,6 +97,12 @@ class MetadataView:
         """The node came back without its data: of groups below this one it may have forgotten votes and entries."""
         record = self._machine.state.nodes.get(node)
         return 0 if record is None else record.lost_below_group
+
+    def lost_below_birth(self, node: int) -> int:
+        """The node came back without its data: of replicas that were moved to it with births below this one it may have
+        forgotten votes and entries."""
+        record = self._machine.state.nodes.get(node)
+        return 0 if record is None else record.lost_below_birth
 
     def listener_address(self, node: int, listener: str) -> str | None:
         """The address of the node's listener of that name, else of its first one."""
@@ -197,7 +211,19 @@ def describe(log: LogRecord, leader_of: Callable[[int], int | None]) -> dict[str
                 "preferred": partition.preferred,
                 "replicas": sorted(partition.replicas),
                 "group": partition.group,
+                "target": list(partition.target),
+                "move": None if partition.move is None else describe_move(partition.move),
             }
             for partition in log.partitions
         ],
+    }
+
+
+def describe_move(move: MoveRecord) -> dict[str, Any]:
+    return {
+        "add": None if move.add is None else move.add.node,
+        "remove": None if move.remove is None else move.remove.node,
+        "cancel_asked": move.cancel_asked,
+        "stalled": move.stalled,
+        "reason": move.reason,
     }
