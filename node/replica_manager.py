@@ -2,7 +2,8 @@
 
 The rule: the open replicas follow from the metadata alone (`reconcile`), never from requests, so that a node that was
 away ends where the others are. A deleted log is erased only when the metadata says that its group existed and is gone;
-groups that the metadata does not know yet are left alone.
+groups that the metadata does not know yet are left alone. What moves to other nodes is erased by the rules of
+`movement/lifecycle.py`.
 """
 
 from __future__ import annotations
@@ -15,12 +16,22 @@ from itertools import islice
 from typing import Any
 
 from cluster.features import Features
-from cluster.metadata import COORDINATORS, MetadataView, PartitionRecord
-from cluster.raft import MultiRaft, RaftGroup, erase_group, forget_group, stored_groups
+from cluster.metadata import COORDINATORS, LogRecord, MetadataView, PartitionRecord
+from cluster.raft import (
+    MultiRaft,
+    RaftGroup,
+    StateDamaged,
+    erase_group,
+    forget_group,
+    stored_birth,
+    stored_configuration,
+    stored_groups,
+)
 from cluster.rpc import PeerNetwork, ReplicaState
 from holdfast.records.codec import Codec
 from node.admin.errors import CannotRepair
 from node.leader_calls import LeaderCalls
+from node.movement.lifecycle import LostBelow, ReplicaOpening, is_over, opening, preferred
 from node.partition.api import Failed
 from node.partition.consumer_groups.group_queries import Assign, Assigned
 from node.partition.offset_index import erase
@@ -96,6 +107,8 @@ class ReplicaManager:
         self._open: dict[int, PartitionReplica] = {}
         self._coordinators: dict[int, CoordinatorReplica] = {}
         self._full: Failed | None = None
+        self._is_current = False
+        """The metadata here were current once since this node's start."""
 
     @property
     def full(self) -> Failed | None:
@@ -169,28 +182,68 @@ class ReplicaManager:
         except Exception as error:  # noqa: BLE001  the bell that calls this has others to tell
             self.on_failed(error)
 
+    def metadata_are_current(self) -> None:
+        """Take it that the metadata here were current once since this node's start: from now on replicas are opened for
+        the first time, and those that have moved elsewhere are erased."""
+        self._is_current = True
+        self.reconcile()
+        try:
+            self.erase_leftovers()
+        except Exception as error:  # noqa: BLE001  a store that cannot be written is the end of this node
+            self.on_failed(error)
+
     def _reconcile(self) -> None:
         if self._incarnation and self._view.incarnation(self._node_id) != self._incarnation:
             return  # the assignment is for other data of this id, or the cluster does not know these data yet
         wanted = {partition.group: (log, partition) for log, partition in self._view.hosted_by(self._node_id)}
         for group in [group for group in self._open if group not in wanted and self._view.was_deleted(group)]:
-            self._delete(group)
+            self._close(group, deleted=True)
+            log.info("group %d is deleted, its data erased", group)
+        for group in [replica.group_id for replica in self._replicas()]:
+            if self._has_moved(group):
+                self._close(group, deleted=False)
+                log.info("group %d has moved to other nodes, its data here are erased", group)
         for group, (log_record, partition) in wanted.items():
-            if log_record.name == COORDINATORS:
-                if group not in self._coordinators:
-                    self._start_coordinator(group, partition)
-                continue
-            if group not in self._open:
-                self._start(group, partition)
-            self._open[group].compress(Codec.named(log_record.compression))
+            if self.replica(group) is None:
+                self._start(log_record, partition)
+            if group in self._open:
+                self._open[group].compress(Codec.named(log_record.compression))
+            open_group = self._multiraft.groups.get(group)
+            if open_group is not None and open_group.preferred != preferred(partition):
+                open_group.prefer(preferred(partition))
 
-    def _start_coordinator(self, group_id: int, partition: PartitionRecord) -> None:
+    def _has_moved(self, group_id: int) -> bool:
+        """Tell whether the replica that is open has no place in the group any more."""
+        found, group = self._view.group(group_id), self._multiraft.groups[group_id]
+        if not self._is_current or found is None:
+            return False
+        wanted = found[1].replica_on(self._node_id)
+        if wanted is not None and wanted.birth == group.birth:
+            return False
+        return is_over(group.configuration, found[1].configuration_version)
+
+    def _start(self, log_record: LogRecord, partition: PartitionRecord) -> None:
+        view, node = self._view, self._node_id
+        lost = LostBelow(view.lost_below_group(node), view.lost_below_birth(node))
+        found = opening(partition, node, self._disk, lost)
+        if found is None or (found.is_new and not self._is_current):
+            return
+        if found.is_new:
+            # An earlier life may have left rows of its partition, if its node was killed while it was erased.
+            erase(partition.group, self._multiraft.batch_of(partition.group))
+        if log_record.name == COORDINATORS:
+            self._start_coordinator(partition, found)
+        else:
+            self._start_partition(partition, found)
+
+    def _start_coordinator(self, partition: PartitionRecord, found: ReplicaOpening) -> None:
+        group_id = partition.group
         replica = CoordinatorReplica(partition.name, group_id, self._now_ms, self._ask, self._sightings)
-        group = self._open_group(group_id, partition, replica, keep_entries=KEPT_ENTRIES, patient=True)
+        group = self._open_group(group_id, found, replica, keep_entries=KEPT_ENTRIES, patient=True)
         replica.bind(group)
         replica.on_role_change = lambda _: self.role_changed(group)
         self._coordinators[group_id] = replica
-        log.info("group %d (coordinator %s) is open: members %s", group_id, partition.name, partition.replicas)
+        log.info("group %d (coordinator %s) is open: members %s", group_id, partition.name, group.members)
 
     async def _ask(self, group: int, question: Any) -> Any:
         return await self.calls.ask(group, question)
@@ -204,20 +257,21 @@ class ReplicaManager:
     def _open_group(
         self,
         group_id: int,
-        partition: PartitionRecord,
+        found: ReplicaOpening,
         replica: PartitionReplica | CoordinatorReplica,
         **options: Any,
     ) -> RaftGroup:
-        mute = group_id < self._view.lost_below_group(self._node_id)
         return self._multiraft.open_group(
-            group_id, partition.replicas, replica, preferred=partition.preferred, mute=mute, **options
-        )
+            group_id, found.members, replica, birth=found.birth, moved=found.moved, preferred=found.preferred,
+            mute=found.mute, **options,
+        )  # fmt: skip
 
-    def _start(self, group_id: int, partition: PartitionRecord) -> None:
+    def _start_partition(self, partition: PartitionRecord, found: ReplicaOpening) -> None:
+        group_id = partition.group
         replica = PartitionReplica(
             partition.name, group_id, self._disk, self._now_ms, on_dirty=self.input.add, features=self._features
         )
-        group = self._open_group(group_id, partition, replica)
+        group = self._open_group(group_id, found, replica)
         replica.bind(group)
         replica.on_role_change = lambda _: self.role_changed(group)
         replica.on_damaged = self._damaged
@@ -225,24 +279,26 @@ class ReplicaManager:
         replica.taking_part.ask_outcome = self._ask_outcome
         replica.refuse_appends(self._full)
         self._open[group_id] = replica
-        log.info("group %d (partition %s) is open: members %s", group_id, partition.name, partition.replicas)
+        log.info("group %d (partition %s) is open: members %s", group_id, partition.name, group.members)
 
-    def _delete(self, group_id: int) -> None:
-        replica = self._open.pop(group_id)
-        self.input.forget(replica)
-        replica.close(deleted=True)
-        self._multiraft.close_group(group_id, erase=True)
-        batch = self._disk.batch()
-        erase(group_id, batch)
-        self._disk.write(batch)
+    def _close(self, group_id: int, *, deleted: bool) -> None:
+        """Close a replica and erase it, in one batch. `deleted`: so does everybody; else the group goes on without this
+        life of it."""
+        replica = self._open.pop(group_id, None) or self._coordinators.pop(group_id)
+        if isinstance(replica, PartitionReplica):
+            self.input.forget(replica)
+        replica.close(deleted=deleted)
+        erase(group_id, self._multiraft.batch_of(group_id))
+        self._multiraft.close_group(group_id, erase=True, over=not deleted)
         if self._network is not None:
-            self._network.drop_group(group_id)
-        log.info("group %d is deleted, its data erased", group_id)
+            (self._network.drop_group if deleted else self._network.leave_group)(group_id)
+        self._routing_events.ring()
 
     def repair(self, group_id: int) -> None:
         """Give up the replica here: it begins again, empty and without a vote. For the metadata group that shows with
         the next start of the node. Synced when this returns. Raises CannotRepair."""
         self._require_others(group_id)
+        birth = self._multiraft.groups[group_id].birth
         batch = self._disk.batch()
         replica = self._open.pop(group_id, None)
         coordinator = self._coordinators.pop(group_id, None)
@@ -258,7 +314,7 @@ class ReplicaManager:
             self._multiraft.quarantine(
                 group_id, "given up by an operator: it begins anew when this node is started again"
             )
-        forget_group(group_id, batch, self._multiraft.active_version())
+        forget_group(group_id, batch, self._multiraft.active_version(), birth)
         self._disk.write(batch)
         self._disk.sync()
         log.warning("group %d was given up here, and begins anew without a vote", group_id)
@@ -280,15 +336,34 @@ class ReplicaManager:
             )
 
     def erase_leftovers(self) -> None:
-        """Erase data of groups that were deleted just before this node went down: its metadata begins after the
-        deletion, so they are never opened, and never closed with their data."""
+        """Erase data of groups that were deleted, or moved elsewhere, just before this node went down: its metadata
+        begin after that, so they are never opened, and never closed with their data."""
         for group_id in stored_groups(self._disk):
-            if self.replica(group_id) is None and self._view.was_deleted(group_id):
-                batch = self._disk.batch()
-                erase_group(group_id, batch)
-                erase(group_id, batch)
-                self._disk.write(batch)
-                log.info("group %d was deleted before this node started, its data is erased", group_id)
+            if self.replica(group_id) is None and group_id:
+                deleted = self._view.was_deleted(group_id)
+                if deleted or self._is_left_over(group_id):
+                    birth = 0 if deleted else stored_birth(group_id, self._disk) or 0
+                    batch = self._disk.batch()
+                    erase_group(group_id, batch, over=birth)
+                    erase(group_id, batch)
+                    self._disk.write(batch)
+                    what = "was deleted" if deleted else "moved to other nodes"
+                    log.info("group %d %s before this node started, its data is erased", group_id, what)
+
+    def _is_left_over(self, group_id: int) -> bool:
+        """Tell whether a replica that is not open is over, since the group has moved."""
+        found, birth = self._view.group(group_id), stored_birth(group_id, self._disk)
+        if not self._is_current or found is None or birth is None:
+            return False
+        wanted = found[1].replica_on(self._node_id)
+        if wanted is not None and wanted.birth <= birth:
+            return False
+        try:
+            latest = stored_configuration(group_id, self._disk)
+        except StateDamaged as error:
+            log.warning("what is left of group %d stays on the disk: %s", group_id, error)
+            return False
+        return is_over(latest, found[1].configuration_version)
 
     def _damaged(self, replica: PartitionReplica, error: Exception) -> None:
         self.on_failed(error)

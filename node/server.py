@@ -51,7 +51,7 @@ from node.startup.discovery import NodeDiscovery
 from node.startup.first_user import have_first_user
 from node.startup.listener_security import Gates, peer_tls_of, tls_of
 from node.startup.persisted_clock import ClockMemory
-from node.startup.registration import RackNote, await_vote, register
+from node.startup.registration import RackNote, await_vote, confirm, register
 from node.startup.stored_boot_counters import StoredStarts
 from node.storage import DiskOptions, NodeIdentity, OlderCopy, StorageError, Store
 from node.transaction_coordinator.coordinator_commands import NodeStart
@@ -137,6 +137,7 @@ class Node:
         self._tasks.append(asyncio.create_task(self._replicas.keep_retention(), name="retention"))
         self._tasks.append(asyncio.create_task(self._replicas.keep_time(), name="time"))
         self._tasks.append(asyncio.create_task(self._migrate(), name="migration"))
+        self._tasks.append(asyncio.create_task(self._confirm_metadata(), name="confirm metadata"))
         watching = watch_clock(self._clock, self._clock_memory, self._drain, self._failed)
         self._tasks.append(asyncio.create_task(watching, name="clock"))
         registering = asyncio.create_task(self._register(), name="register")
@@ -466,6 +467,11 @@ class Node:
             self._migration.features.rise(version)
         except StorageError as error:
             self._failed(error)
+
+    async def _confirm_metadata(self) -> None:
+        """Let replicas be opened for the first time, and erased, once the metadata here are known to be current."""
+        await confirm(self._proposer)
+        self._replicas.metadata_are_current()
 
     async def _migrate(self) -> None:
         try:

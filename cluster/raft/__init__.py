@@ -14,7 +14,16 @@ from cluster.raft.interfaces import (
     NodeId,
     StateMachine,
 )
-from cluster.raft.log.key_layout import entries_stored_under, erase_group, forget_group, stored_groups
+from cluster.raft.log.key_layout import (
+    births_over,
+    entries_stored_under,
+    erase_group,
+    forget_group,
+    is_stored,
+    stored_birth,
+    stored_groups,
+)
+from cluster.raft.membership.configuration_rows import stored_configuration
 from cluster.raft.multiraft import MultiRaft, Turn
 from cluster.raft.options import MAX_ENTRY_BYTES, Durability, RaftOptions
 from cluster.raft.proposal_outcomes import (
@@ -67,8 +76,12 @@ __all__ = [
     "Turn",
     "Unknown",
     "UnknownEntry",
+    "births_over",
     "entries_stored_under",
     "erase_group",
     "forget_group",
+    "is_stored",
+    "stored_birth",
+    "stored_configuration",
     "stored_groups",
 ]

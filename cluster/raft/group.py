@@ -145,7 +145,7 @@ class RaftGroup:
         )  # fmt: skip
         self._links.resume = self._resume
         self._leadership_transfer = LeadershipTransfer(
-            self._core, log_store, peers, options, preferred, self._may_lead,
+            self._core, log_store, peers, options, preferred, self.may_lead,
             lambda node, now: self._step.progress[node].is_slow(now),
         )  # fmt: skip
         self._compaction = Compaction(
@@ -208,7 +208,17 @@ class RaftGroup:
         self._changes.in_force(self._multiraft.now)
         self._multiraft.mark_dirty(self)
 
-    def _may_lead(self, node: NodeId) -> bool:
+    def prefer(self, node: NodeId | None) -> None:
+        """Take another node as the preferred leader; None: none is."""
+        self._leadership_transfer.prefer(node, self._multiraft.now)
+        if self.is_leader:
+            self._multiraft.mark_dirty(self)
+
+    @property
+    def preferred(self) -> NodeId | None:
+        return self._leadership_transfer.preferred_node
+
+    def may_lead(self, node: NodeId) -> bool:
         """True if a node votes in the new set, with a memory."""
         latest, member = self._membership.configuration, self._peers.get(node)
         is_voter = latest is not None and member is not None and member.replica in latest.voters

@@ -141,5 +141,6 @@ class Drain:
             for node in group.members
             if node != self._node_id
             and self._peers.is_up(node)
+            and group.may_lead(node)
             and group.commit_index - group.match_index(node) <= NEAR_ENTRIES
         ]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from cluster.features import Features
-from cluster.metadata import CommandProposer, MetadataView, Refusal, set_rack
+from cluster.metadata import CommandProposer, MetadataView, NotConfirmed, Refusal, set_rack
 from cluster.metadata.metadata_pb2 import Command
 
 log = logging.getLogger("holdfast.node")
@@ -43,6 +43,17 @@ async def register(
         hint = f" A new cluster begins when all nodes have met; not heard of as new: {absent}." if absent else ""
         log.warning("registration is not done yet: %s.%s", result.message, hint)
         await asyncio.sleep(RETRY_S)
+
+
+async def confirm(proposer: CommandProposer) -> None:
+    """Wait until the metadata of this node are current, however long that takes."""
+    while True:
+        try:
+            await proposer.current()
+            return
+        except NotConfirmed as error:
+            log.info("the metadata here may be old: %s", error)
+            await asyncio.sleep(RETRY_S)
 
 
 class RackNote:

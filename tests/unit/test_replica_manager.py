@@ -10,7 +10,15 @@ from typing import Any, cast
 
 import pytest
 
-from cluster.metadata import MetadataMachine, MetadataView, Ok, encode_command, readmit_node, register_node
+from cluster.metadata import (
+    MetadataMachine,
+    MetadataView,
+    Ok,
+    PartitionRecord,
+    encode_command,
+    readmit_node,
+    register_node,
+)
 from cluster.raft import MultiRaft, stored_groups
 from cluster.stale_copy_detection import DirectoryStart
 from holdfast.records.codec import Codec
@@ -21,7 +29,7 @@ from tests.simulation.world.disk import SimDisk
 from tests.unit.raft.cluster import HandClock, ListMachine
 
 GROUP = 4
-PARTITION = SimpleNamespace(name="0", group=GROUP, replicas=(1,), preferred=1)
+PARTITION = PartitionRecord("0", GROUP, (1,))
 
 
 class OneLog:
@@ -36,6 +44,12 @@ class OneLog:
 
     def lost_below_group(self, node: int) -> int:
         return 0
+
+    def lost_below_birth(self, node: int) -> int:
+        return 0
+
+    def group(self, group: int) -> tuple[Any, Any]:
+        return SimpleNamespace(name="trades", compression="none"), PARTITION
 
 
 async def test_a_group_whose_state_is_damaged_is_in_quarantine_and_the_node_goes_on() -> None:
@@ -76,6 +90,7 @@ async def test_a_log_that_is_altered_is_compressed_from_then_on_while_it_is_open
     disk, view = SimDisk(), Altered()
     multiraft = MultiRaft(1, disk, HandClock(), random.Random(1), lambda peer, messages: None)
     replicas = ReplicaManager(1, multiraft, cast(Any, disk), cast(Any, view), RoutingEvents(), min_free_bytes=0)
+    replicas.metadata_are_current()
     for view.compression, codec in (("gzip", Codec.GZIP), ("zstd", Codec.ZSTD), ("none", Codec.NONE)):
         replicas.reconcile()
         replica = replicas.partition(GROUP)
@@ -95,7 +110,7 @@ async def test_what_is_left_of_a_group_that_was_deleted_before_the_node_started_
     disk = SimDisk()
     multiraft = MultiRaft(1, disk, HandClock(), random.Random(1), lambda peer, messages: None)
     view = cast(Any, OneLog())
-    ReplicaManager(1, multiraft, cast(Any, disk), view, RoutingEvents(), min_free_bytes=0).reconcile()
+    ReplicaManager(1, multiraft, cast(Any, disk), view, RoutingEvents(), min_free_bytes=0).metadata_are_current()
     multiraft.open_group(GROUP + 1, [1], ListMachine())
     turn(multiraft, disk)
     kept = {key for key, _ in disk.scan(b"", b"\xff" * 20) if key[1:9] == (GROUP + 1).to_bytes(8)}

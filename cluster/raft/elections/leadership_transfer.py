@@ -40,7 +40,7 @@ class LeadershipTransfer:
         self._log_store = log_store
         self._options = options
         self._peers = peers
-        self._preferred_node = preferred
+        self.preferred_node = preferred
         self._target: RaftMember | None = None
         self._ordered = False
         self._give_up_at = inf
@@ -50,7 +50,7 @@ class LeadershipTransfer:
 
     @property
     def _preferred(self) -> RaftMember | None:
-        return None if self._preferred_node is None else self._peers.get(self._preferred_node)
+        return None if self.preferred_node is None else self._peers.get(self.preferred_node)
 
     @property
     def is_active(self) -> bool:
@@ -65,7 +65,16 @@ class LeadershipTransfer:
         self._stop()
         if now - self._offered_at > self._options.prefer_settled_s + self._patience_s:
             self._patience_s = self._options.prefer_after_s  # the last one held
-        self._prefer_at = inf if self._preferred_node in (None, self._core.selfNode.id) else now + self._patience_s
+        self._await_preferred(now)
+
+    def _await_preferred(self, now: float) -> None:
+        self._prefer_at = inf if self.preferred_node in (None, self._core.selfNode.id) else now + self._patience_s
+
+    def prefer(self, node: NodeId | None, now: float) -> None:
+        """Take another node as the preferred one; None: none is."""
+        self.preferred_node = node
+        if self._core.state == LEADER:
+            self._await_preferred(now)
 
     def end(self) -> None:
         """End the leadership of this node."""
@@ -76,7 +85,7 @@ class LeadershipTransfer:
         self._target, self._ordered, self._give_up_at = None, False, inf
 
     def peer_up(self, node: NodeId, now: float) -> None:
-        if node == self._preferred_node and self._prefer_at < inf:
+        if node == self.preferred_node and self._prefer_at < inf:
             self._prefer_at = now + self._patience_s
 
     def start(self, target: RaftMember, now: float) -> None:

@@ -83,6 +83,11 @@ def stored_birth(group: GroupId, disk: Disk) -> int | None:
     return None if found is None else found[1]
 
 
+def is_stored(group: GroupId, disk: Disk) -> bool:
+    """Tell whether a replica is stored, readable or not."""
+    return disk.get(group_prefix(b"h", group)) is not None
+
+
 def births_over(group: GroupId, disk: Disk) -> int:
     """Replicas up to this birth were erased here, and are never opened again; 0: none was."""
     row = disk.get(group_prefix(b"b", group))

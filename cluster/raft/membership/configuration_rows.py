@@ -125,5 +125,10 @@ class ConfigurationRows:
         return group_prefix(b"g", self._group) + _U64.pack(index)
 
 
+def stored_configuration(group: GroupId, disk: Disk) -> Configuration | None:
+    """The latest configuration that is stored of a group which is not open; None: none is. Raises StateDamaged."""
+    return ConfigurationRows(group, disk, disk.batch, None).latest
+
+
 def _nothing() -> None:
     """Tell nobody."""

@@ -33,10 +33,14 @@ class LeaderHintTable:
             self._changed.add(group)
 
     def forget(self, group: int) -> None:
-        """The group is gone from this node: speak of it no more (others may still tell us)."""
+        """The group is gone: speak of it no more."""
+        self.leave(group)
+        self._known.pop(group, None)
+
+    def leave(self, group: int) -> None:
+        """The group has no replica here any more: speak of it no more, others tell us."""
         self._own.discard(group)
         self._changed.discard(group)
-        self._known.pop(group, None)
 
     def merge(self, hints: LeaderHints) -> None:
         groups, terms, leaders = hints.groups, hints.terms, hints.leaders

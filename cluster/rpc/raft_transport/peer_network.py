@@ -286,8 +286,12 @@ class PeerNetwork:
             asyncio.get_running_loop().call_soon(self._tell_changed)
 
     def drop_group(self, group: int) -> None:
-        """The group was deleted, or this node no longer hosts it."""
+        """The group was deleted."""
         self._hints.forget(group)
+
+    def leave_group(self, group: int) -> None:
+        """This node has no replica of the group any more, which goes on elsewhere."""
+        self._hints.leave(group)
 
     def leader_of(self, group: int) -> NodeId | None:
         """Leader of a group, as far as heard; None also when that node is down."""

@@ -186,7 +186,7 @@ def erased_when_the_move_begins() -> Hole:
 
     with (
         mock.patch.object(GroupWishes, "birth_on", leaving),
-        mock.patch.object(moving_node, "_is_over", return_value=True),
+        mock.patch.object(moving_node, "is_over", return_value=True),
     ):
         yield
 
@@ -194,7 +194,7 @@ def erased_when_the_move_begins() -> Hole:
 @contextlib.contextmanager
 def metadata_that_are_behind_erase() -> Hole:
     """A node erases what its metadata do not know, however old they are."""
-    with mock.patch.object(moving_node, "_is_over", return_value=True), _confirmed_at_once():
+    with mock.patch.object(moving_node, "is_over", return_value=True), _confirmed_at_once():
         yield
 
 

@@ -10,12 +10,21 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from cluster.features import Features
-from cluster.raft import ChangeRefused, NotLeader, OtherBirth, Outcome, RaftGroup, erase_group, stored_groups
-from cluster.raft.log.key_layout import stored_birth
+from cluster.raft import (
+    ChangeRefused,
+    NotLeader,
+    OtherBirth,
+    Outcome,
+    RaftGroup,
+    erase_group,
+    stored_birth,
+    stored_configuration,
+    stored_groups,
+)
 from cluster.raft.membership.changes import AppendConfiguration, HandLeadershipOver, MoveEnded
-from cluster.raft.membership.configuration import FOUNDING_VERSION, Configuration, Replica
-from cluster.raft.membership.configuration_rows import ConfigurationRows
+from cluster.raft.membership.configuration import Replica
 from cluster.versions import MEMBERS_CHANGE_FROM
+from node.movement.lifecycle import is_over
 from tests.simulation.moving.board import Board, GroupWishes
 from tests.simulation.watched_groups import WatchedMultiRaft
 from tests.simulation.world.disk import SimBatch
@@ -138,7 +147,7 @@ class MovingNode(SimNode):
     def _reconcile(self, number: int, known: GroupWishes) -> None:
         group, birth = self.multiraft.groups.get(number), known.birth_on(self.id)
         may_end = self._is_confirmed and group is not None and birth != group.birth
-        if may_end and group is not None and _is_over(group.configuration, known):
+        if may_end and group is not None and is_over(group.configuration, known.configuration.version):
             self._erase(group)
             group = None
         if group is None and birth is not None:
@@ -167,8 +176,8 @@ class MovingNode(SimNode):
         birth = stored_birth(number, self.disk)
         if birth is None:
             return
-        latest = ConfigurationRows(number, self.disk, self.disk.batch, None).latest
-        if _is_over(latest, known):
+        latest = stored_configuration(number, self.disk)
+        if is_over(latest, known.configuration.version):
             self.board.judges[number].erases(Replica(self.id, birth))
             batch = self.disk.batch()
             erase_group(number, batch, birth)
@@ -213,11 +222,6 @@ class MovingNode(SimNode):
 
     def stored(self) -> list[int]:
         return stored_groups(self.disk)
-
-
-def _is_over(latest: Configuration | None, known: GroupWishes) -> bool:
-    """True if metadata that have no place for a replica are newer than what it knows of itself."""
-    return known.configuration.version > (FOUNDING_VERSION if latest is None else latest.version)
 
 
 def _not_waited_for(outcome: Outcome) -> None:

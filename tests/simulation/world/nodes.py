@@ -163,6 +163,7 @@ class SimNode:
         self.replicas.on_failed = self._failed
         self.multiraft.replay(self.metadata)  # or a log that was deleted would be opened anew, for a moment
         self.view.on_change(bell.ring)
+        self.replicas._is_current = True  # here nothing moves
         bell.ring()
 
     def _features(self) -> Features:
