@@ -33,8 +33,15 @@ Requests to `$management`
                                                                                replicas list of int, ...)
     log, alter          yes   partitions (more, never fewer), retention_ms,    as describe
                               retention_bytes, compression (none, gzip or
-                              zstd, of events to come): an absent key stays
-                              as it is, null lifts the bound, or is none
+                              zstd, of events to come), replicas (moves
+                              begin): an absent key stays as it is, null
+                              lifts the bound, or is none
+    log, reassign       yes   partition int, to string (nodes, the preferred   log, partition string, group int,
+                              leader first, as in 1,4,5),                      replicas, target list of int
+                              configuration_version int (refused if the
+                              replicas are those of another one; absent: any)
+    log, cancel-moves   yes   partition int (absent: all)                      asked: list of maps (log, partition
+                                                                               string, group int)
     log, delete         yes   -                                                name
     log, dump           yes   partition int, after int (entries behind this    partition, first_index, last_index int,
                               index), offset string (from the entry that       entries: list of maps (index, term, kind,
@@ -129,6 +136,15 @@ Requests to `$management`
                                                                                obstacles list of string, nodes: list of
                                                                                maps, each with versions: [oldest int,
                                                                                newest int] of its program
+    cluster, moves      no    -                                                moves: list of maps (log, partition
+                                                                               string, group int, add, remove int or
+                                                                               null, target list of int, state,
+                                                                               waits_for, reason string, cancel_asked
+                                                                               boolean, entries, entries_left,
+                                                                               bytes_left int); unsettled: list of
+                                                                               string, what else is not in order
+    cluster,            no    -                                                asked: as of log, cancel-moves
+    cancel-moves
     user, add           yes   roles list of string, scram_sha_256 and          name
                               scram_sha_512 string: what is kept of the
                               password, iterations:salt:stored-key:server-key
@@ -354,7 +370,9 @@ REQUESTS: Final[dict[tuple[str, str], tuple[bool, frozenset[str], int]]] = {
     ("log", "create"): (True, _LOG_SETTINGS | {"replicas"}, 201),
     ("log", "list"): (False, frozenset(), 200),
     ("log", "describe"): (True, frozenset(), 200),
-    ("log", "alter"): (True, _LOG_SETTINGS, 200),
+    ("log", "alter"): (True, _LOG_SETTINGS | {"replicas"}, 200),
+    ("log", "reassign"): (True, frozenset({"partition", "to", "configuration_version"}), 200),
+    ("log", "cancel-moves"): (True, frozenset({"partition"}), 200),
     ("log", "delete"): (True, frozenset(), 200),
     ("log", "dump"): (True, frozenset({"partition", "after", "offset", "limit"}), 200),
     ("producer", "list"): (True, frozenset({"partition", "after", "limit"}), 200),
@@ -383,6 +401,8 @@ REQUESTS: Final[dict[tuple[str, str], tuple[bool, frozenset[str], int]]] = {
     ("node", "readmit"): (True, frozenset({"incarnation"}), 200),
     ("cluster", "status"): (False, frozenset(), 200),
     ("cluster", "finalize"): (False, frozenset({"dry_run", "heard_s"}), 200),
+    ("cluster", "moves"): (False, frozenset(), 200),
+    ("cluster", "cancel-moves"): (False, frozenset(), 200),
     ("user", "add"): (True, _PASSWORD | {"roles"}, 201),
     ("user", "password"): (True, _PASSWORD, 200),
     ("user", "roles"): (True, frozenset({"roles"}), 200),

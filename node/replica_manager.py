@@ -31,6 +31,7 @@ from cluster.rpc import PeerNetwork, ReplicaState
 from holdfast.records.codec import Codec
 from node.admin.errors import CannotRepair
 from node.leader_calls import LeaderCalls
+from node.movement.driver import MoveStatus
 from node.movement.lifecycle import LostBelow, ReplicaOpening, is_over, opening, preferred
 from node.partition.api import Failed
 from node.partition.consumer_groups.group_queries import Assign, Assigned
@@ -90,6 +91,8 @@ class ReplicaManager:
         `incarnation`: that of this node's data directory."""
         self.input = turn_input or TurnInput()
         self.on_failed: Callable[[Exception], None] = _raise
+        self.move_status: Callable[[int], MoveStatus | None] = lambda group: None
+        """Tells of the move of a group that this node leads."""
         self.on_assign: Callable[[Assign], Awaitable[Assigned | Failed]] | None = None
         self._node_id = node_id
         self._multiraft = multiraft
@@ -170,7 +173,17 @@ class ReplicaManager:
             group.status() for group in self._multiraft.groups.values() if not groups or group.group_id in groups
         ]
         unsound = (one for one in statuses if groups or one["catching_up"] is not None or not one["votes"])
-        return [_state(status) for status in islice(unsound, MAX_STATES)]
+        return [self._state(status) for status in islice(unsound, MAX_STATES)]
+
+    def _state(self, status: dict[str, Any]) -> ReplicaState:
+        state, move = _state(status), self.move_status(status["group"])
+        if move is not None:
+            replica = self.partition(move.group)
+            stored = 0 if replica is None else replica.info_now().bytes
+            state.move_state, state.move_waits_for, state.move_stalled = move.state, move.waits_for, move.stalled
+            state.move_entries, state.move_entries_left = move.entries, move.entries_left
+            state.move_bytes_left = stored * move.entries_left // max(1, move.entries)
+        return state
 
     # -- opening and closing
 
@@ -228,7 +241,7 @@ class ReplicaManager:
         found = opening(partition, node, self._disk, lost)
         if found is None or (found.is_new and not self._is_current):
             return
-        if found.is_new:
+        if found.is_new and not found.members:
             # An earlier life may have left rows of its partition, if its node was killed while it was erased.
             erase(partition.group, self._multiraft.batch_of(partition.group))
         if log_record.name == COORDINATORS:
@@ -292,7 +305,6 @@ class ReplicaManager:
         self._multiraft.close_group(group_id, erase=True, over=not deleted)
         if self._network is not None:
             (self._network.drop_group if deleted else self._network.leave_group)(group_id)
-        self._routing_events.ring()
 
     def repair(self, group_id: int) -> None:
         """Give up the replica here: it begins again, empty and without a vote. For the metadata group that shows with

@@ -40,6 +40,7 @@ from node.listener.limits.fair_scheduling import Turns
 from node.listener.limits.garbage_collection import GarbageCollection
 from node.listener.limits.memory_budgets import Accounts
 from node.monitoring import Drain, Health, LoopWatch, Metrics, MonitoringServer, NodeParts, StartupState
+from node.movement.driver import MoveDriver
 from node.partition.consumer_groups.assignor import Assignor
 from node.raft_loop import RaftLoop
 from node.replica_manager import ReplicaManager
@@ -138,6 +139,7 @@ class Node:
         self._tasks.append(asyncio.create_task(self._replicas.keep_time(), name="time"))
         self._tasks.append(asyncio.create_task(self._migrate(), name="migration"))
         self._tasks.append(asyncio.create_task(self._confirm_metadata(), name="confirm metadata"))
+        self._tasks.append(asyncio.create_task(self._drive_moves(), name="moves"))
         watching = watch_clock(self._clock, self._clock_memory, self._drain, self._failed)
         self._tasks.append(asyncio.create_task(watching, name="clock"))
         registering = asyncio.create_task(self._register(), name="register")
@@ -204,6 +206,11 @@ class Node:
         self._compose_network()
         self._loop = RaftLoop(self._multiraft, self._disk, clock, self._replicas.input, self._failed)
         self._replicas.on_failed = self._failed
+        self._moves = MoveDriver(
+            self.node_id, self._multiraft, self._view, self._proposer.execute, self._network, self._migration.features
+        )
+        self._routing_events.subscribe(self._moves.look)
+        self._replicas.move_status = self._moves.status
         self._drain = Drain(self.node_id, self._multiraft, self._network, self._routing_events)
         self._compose_monitoring()
         self._compose_listeners(clock)
@@ -472,6 +479,12 @@ class Node:
         """Let replicas be opened for the first time, and erased, once the metadata here are known to be current."""
         await confirm(self._proposer)
         self._replicas.metadata_are_current()
+
+    async def _drive_moves(self) -> None:
+        try:
+            await self._moves.run()
+        except Exception as error:  # noqa: BLE001  without this moves would stand still unnoticed
+            self._failed(error)
 
     async def _migrate(self) -> None:
         try:

@@ -186,6 +186,11 @@ class RaftGroup:
         return () if latest is None else tuple(sorted(replica.node for replica in latest.replicas))
 
     @property
+    def is_settled(self) -> bool:
+        """True if the latest configuration is committed, and no change is under way."""
+        return self._membership.is_settled
+
+    @property
     def birth(self) -> int:
         """Birth of this replica; 0: it is not known yet."""
         return self._log_store.birth
@@ -584,9 +589,14 @@ class RaftGroup:
         """The active version when this process wrote the checkpoint and the hard state last; UNSET: it has not."""
         return min(self._compaction.checkpoint_version, self._log_store.hard_state_version)
 
-    def transfer(self, node: NodeId) -> None:
+    def fetched_by(self, node: NodeId) -> int:
+        """Last entry that `node` has fetched of a snapshot, which it has not taken over yet; 0: it fetches none."""
+        fetched = self._catch_up.snapshot_sender.progress(node) if self.is_leader else None
+        return 0 if fetched is None else fetched["next"] - 1
+
+    def transfer(self, node: NodeId, patience_s: float | None = None) -> None:
         """Hand leadership over: stop taking proposals, wait until `node` has everything, order it to
-        campaign."""
+        campaign. `patience_s`: after which it is given up; None: as the options say."""
         if not self.is_leader:
             raise NotLeader(self.leader)
         if node == self._self_id:
@@ -594,7 +604,7 @@ class RaftGroup:
         latest, member = self._membership.configuration, self._peers[node]
         if latest is None or member.replica not in latest.voters:
             raise ValueError(f"{self.name}: node {node} has no vote, and cannot lead: choose a voter")
-        self._leadership_transfer.start(member, self._multiraft.now)
+        self._leadership_transfer.start(member, self._multiraft.now, patience_s)
         self._multiraft.mark_dirty(self)
 
     def close(self, *, erase: bool, over: bool = False) -> None:

@@ -110,6 +110,9 @@ RPC_RANGES: dict[str, Range] = {
     "ReplicaState.fetch_last": INDEX,
     "ReplicaState.received_bytes": INDEX,
     "ReplicaState.refused_pieces": SEQUENCE,
+    "ReplicaState.move_entries": SEQUENCE,
+    "ReplicaState.move_entries_left": SEQUENCE,
+    "ReplicaState.move_bytes_left": SEQUENCE,
     "CallersReply.accepted": NODE,
     "CallersReply.refused": NODE,
 }

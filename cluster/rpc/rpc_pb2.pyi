@@ -326,7 +326,7 @@ class ReplicasRequest(_message.Message):
     def __init__(self, groups: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class ReplicaState(_message.Message):
-    __slots__ = ("group", "applied", "last", "votes", "phase", "fetch_first", "fetch_next", "fetch_last", "received_bytes", "refused_pieces", "quarantined")
+    __slots__ = ("group", "applied", "last", "votes", "phase", "fetch_first", "fetch_next", "fetch_last", "received_bytes", "refused_pieces", "quarantined", "move_state", "move_waits_for", "move_entries", "move_entries_left", "move_bytes_left", "move_stalled")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     APPLIED_FIELD_NUMBER: _ClassVar[int]
     LAST_FIELD_NUMBER: _ClassVar[int]
@@ -338,6 +338,12 @@ class ReplicaState(_message.Message):
     RECEIVED_BYTES_FIELD_NUMBER: _ClassVar[int]
     REFUSED_PIECES_FIELD_NUMBER: _ClassVar[int]
     QUARANTINED_FIELD_NUMBER: _ClassVar[int]
+    MOVE_STATE_FIELD_NUMBER: _ClassVar[int]
+    MOVE_WAITS_FOR_FIELD_NUMBER: _ClassVar[int]
+    MOVE_ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    MOVE_ENTRIES_LEFT_FIELD_NUMBER: _ClassVar[int]
+    MOVE_BYTES_LEFT_FIELD_NUMBER: _ClassVar[int]
+    MOVE_STALLED_FIELD_NUMBER: _ClassVar[int]
     group: int
     applied: int
     last: int
@@ -349,7 +355,13 @@ class ReplicaState(_message.Message):
     received_bytes: int
     refused_pieces: int
     quarantined: str
-    def __init__(self, group: _Optional[int] = ..., applied: _Optional[int] = ..., last: _Optional[int] = ..., votes: _Optional[bool] = ..., phase: _Optional[str] = ..., fetch_first: _Optional[int] = ..., fetch_next: _Optional[int] = ..., fetch_last: _Optional[int] = ..., received_bytes: _Optional[int] = ..., refused_pieces: _Optional[int] = ..., quarantined: _Optional[str] = ...) -> None: ...
+    move_state: str
+    move_waits_for: str
+    move_entries: int
+    move_entries_left: int
+    move_bytes_left: int
+    move_stalled: bool
+    def __init__(self, group: _Optional[int] = ..., applied: _Optional[int] = ..., last: _Optional[int] = ..., votes: _Optional[bool] = ..., phase: _Optional[str] = ..., fetch_first: _Optional[int] = ..., fetch_next: _Optional[int] = ..., fetch_last: _Optional[int] = ..., received_bytes: _Optional[int] = ..., refused_pieces: _Optional[int] = ..., quarantined: _Optional[str] = ..., move_state: _Optional[str] = ..., move_waits_for: _Optional[str] = ..., move_entries: _Optional[int] = ..., move_entries_left: _Optional[int] = ..., move_bytes_left: _Optional[int] = ..., move_stalled: _Optional[bool] = ...) -> None: ...
 
 class ReplicasReply(_message.Message):
     __slots__ = ("states",)

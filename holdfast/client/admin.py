@@ -85,9 +85,35 @@ class AdminClient:
 
     async def alter_log(self, name: str, **changes: int | str | None) -> dict[str, Any]:
         """Change `partitions` (more, never fewer), `retention_ms`, `retention_bytes` (None: keep for ever),
-        `compression` (of events that are yet to come). What a shorter retention excludes is deleted within seconds."""
+        `compression` (of events that are yet to come), `replicas` (of each partition; they move, see `list_moves`).
+        What a shorter retention excludes is deleted within seconds."""
         _check_bounds(changes)
         return await self._request("log", "alter", name, changes, changes=True)
+
+    async def reassign_partition(
+        self, name: str, partition: str, to: Sequence[int], *, configuration_version: int = 0
+    ) -> dict[str, Any]:
+        """Let a partition move to these nodes, the preferred leader first. It goes there by moves of one replica each,
+        which `list_moves` shows. `configuration_version`: refused if its replicas are those of another one; 0: any."""
+        given = {
+            "partition": _number(partition),
+            "to": ",".join(map(str, to)),
+            "configuration_version": configuration_version,
+        }
+        return await self._request("log", "reassign", name, given, changes=True)
+
+    async def list_moves(self) -> dict[str, Any]:
+        """List `moves` of replicas, under way and waiting, each with its state and what it waits for; `unsettled` names
+        what else is not in order."""
+        return await self._request("cluster", "moves", None, {}, changes=False)
+
+    async def cancel_moves(self, name: str | None = None, *, partition: str | None = None) -> dict[str, Any]:
+        """Ask for the end of moves: of a log, of one of its partitions, or of all. Those that are too far go on:
+        `list_moves` and `describe_log` tell. Answers those that were `asked`."""
+        if name is None:
+            return await self._request("cluster", "cancel-moves", None, {}, changes=True)
+        given = {} if partition is None else {"partition": _number(partition)}
+        return await self._request("log", "cancel-moves", name, given, changes=True)
 
     async def delete_log(self, name: str) -> None:
         """Delete a log with all its events."""

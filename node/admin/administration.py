@@ -33,6 +33,7 @@ from cluster.metadata import (
 from cluster.raft import RaftGroup
 from cluster.rpc import Callers, PeerNetwork, ReplicaState, refused_by_any
 from node.admin.errors import AdminRequestFailed, CannotRepair
+from node.admin.moves import MoveAdministration
 from node.monitoring import Drain, Health
 from node.routing_events import RoutingEvents
 
@@ -80,7 +81,7 @@ class Administration:
         self._health = health
         self._states = states
         self._repair = repair
-        self._features = features or Features()
+        self._moves = MoveAdministration(proposer, view, leader_of, self._ask, features or Features())
         self._reads: dict[str, Callable[[Mapping[str, Any]], Any]] = {
             "log.list": self._list_logs,
             "log.describe": self._describe_log,
@@ -89,6 +90,10 @@ class Administration:
             "node.readmit": self._readmit,
             "cluster.status": self._status,
             "cluster.finalize": self._finalize,
+            "cluster.moves": self._moves.moves,
+            "cluster.cancel-moves": self._moves.cancel,
+            "log.reassign": self._moves.reassign,
+            "log.cancel-moves": self._moves.cancel,
         }
 
     async def run(self, operation: str, args: Mapping[str, Any]) -> dict[str, Any]:
@@ -98,6 +103,8 @@ class Administration:
             return answer
         if operation in ("node.status", "node.drain", "node.resume", "node.repair"):
             return await self._here(operation, args)
+        if operation == "log.alter" and "replicas" in args:
+            self._moves.require_feature()
         try:
             now_ms = time.time_ns() // 1_000_000
             command = from_request(operation, args, now_ms=now_ms, nodes=len(self._view.nodes))

@@ -20,7 +20,7 @@ from cluster.raft.membership.configuration import FOUNDING_BIRTH, FOUNDING_VERSI
 
 @dataclass(frozen=True, slots=True)
 class ReplicaOpening:
-    """How a replica is opened."""
+    """Values with which a replica is opened."""
 
     birth: int
     members: tuple[int, ...]
@@ -34,7 +34,7 @@ class ReplicaOpening:
 
 @dataclass(frozen=True, slots=True)
 class LostBelow:
-    """What a node's lost disks had: groups for founding replicas, births for the others."""
+    """Bounds of what a node lost with its disks: groups of founding replicas, births of the others."""
 
     group: int
     birth: int

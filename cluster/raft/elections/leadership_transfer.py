@@ -88,9 +88,9 @@ class LeadershipTransfer:
         if node == self.preferred_node and self._prefer_at < inf:
             self._prefer_at = now + self._patience_s
 
-    def start(self, target: RaftMember, now: float) -> None:
+    def start(self, target: RaftMember, now: float, patience_s: float | None = None) -> None:
         self._target, self._ordered = target, False
-        self._give_up_at = now + self._options.transfer_timeout_s
+        self._give_up_at = now + (self._options.transfer_timeout_s if patience_s is None else patience_s)
 
     def before_tick(self, now: float) -> None:
         if now >= self._give_up_at:

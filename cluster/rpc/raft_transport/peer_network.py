@@ -290,7 +290,7 @@ class PeerNetwork:
         self._hints.forget(group)
 
     def leave_group(self, group: int) -> None:
-        """This node has no replica of the group any more, which goes on elsewhere."""
+        """Speak of a group no more, since it goes on without a replica on this node."""
         self._hints.leave(group)
 
     def leader_of(self, group: int) -> NodeId | None:

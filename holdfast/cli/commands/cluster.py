@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from holdfast.cli.commands.log import cell, exchange_text
 from holdfast.cli.local_cluster.lifecycle import MAX_NODES, NOT_LET_IN, create, metadata_leader, start
 from holdfast.cli.local_cluster.processes import LocalCluster, NodePlan
 from holdfast.cli.shared.command_frame import (
@@ -21,7 +22,7 @@ from holdfast.cli.shared.command_frame import (
     terminate_like_interrupt,
 )
 from holdfast.cli.shared.errors import EXIT_NOT_FOUND, CliError
-from holdfast.cli.shared.output import Output, counted
+from holdfast.cli.shared.output import Output, bytes_text, counted
 from holdfast.client.admin import AdminClient
 from holdfast.client.errors import HoldfastError
 from holdfast.client.transport.network import NetworkOptions
@@ -295,6 +296,114 @@ def finalize(frame: CommandFrame, dry_run: bool, heard_s: int) -> None:
         frame.output.say(f"version {active} is active; there is nothing newer that all nodes know")
     else:
         frame.output.say(f"version {target} can be activated (active now: {active}); run it without --dry-run")
+
+
+@cluster.command("moves")
+@click.option("--cancel", default=None, metavar="all|LOG|LOG/PARTITION", help="Ask for the end of these moves.")
+@command_frame()
+def moves(frame: CommandFrame, cancel: str | None) -> None:
+    """Show the moves of replicas: under way, waiting, and what each waits for."""
+    if cancel is not None:
+        asked = run(cancel_moves(frame, cancel))
+        frame.output.result({"cancelled": asked})
+        if not frame.output.as_json:
+            for row in asked:
+                frame.output.say(f"{row['log']}/{row['partition']}: {row['outcome']}")
+            if not asked:
+                frame.output.say("nothing moves there")
+        return
+    found = run(_list_moves(frame))
+    frame.output.result(found)
+    frame.output.table("", ["log", "partition", "move", "state", "left", "waits for"], map(_move_row, found["moves"]))
+    if not frame.output.as_json:
+        for reason in found["unsettled"]:
+            frame.output.say(reason)
+
+
+@cluster.command()
+@click.option(
+    "--wait-s", type=click.FloatRange(min=0), default=0.0, show_default=True, help="Wait so long at most for it."
+)
+@command_frame()
+def settled(frame: CommandFrame, wait_s: float) -> None:
+    """Tell whether all is in order: no replica moves, none is missing or behind, and every partition has a leader.
+    Exit status 1 when it is not."""
+    found = run(_await_settled(frame, wait_s))
+    frame.output.result({**found, "settled": not _unsettled(found)})
+    if reasons := _unsettled(found):
+        raise CliError("; ".join(reasons[:SHOWN_REASONS]), advice="holdfast cluster moves shows what moves wait for")
+    frame.output.say("all is in order: nothing moves, and no replica is missing")
+
+
+SHOWN_REASONS = 5
+LOOK_EVERY_S = 0.25
+CANCEL_WITHIN_S = 10.0
+"""Time for a cancel to be in force. A group without a leader takes longer, and keeps it in mind."""
+
+
+async def _list_moves(frame: CommandFrame) -> dict[str, Any]:
+    async with frame.admin() as admin:
+        return await admin.list_moves()
+
+
+async def _await_settled(frame: CommandFrame, wait_s: float) -> dict[str, Any]:
+    deadline = time.monotonic() + wait_s
+    async with frame.admin() as admin:
+        while True:
+            found = await admin.list_moves()
+            if not _unsettled(found) or time.monotonic() >= deadline:
+                return found
+            await asyncio.sleep(LOOK_EVERY_S)
+
+
+def _unsettled(found: dict[str, Any]) -> list[str]:
+    moving = [f"{one['log']}/{one['partition']} moves ({one['state']})" for one in found["moves"]]
+    return moving + list(found["unsettled"])
+
+
+async def cancel_moves(frame: CommandFrame, which: str) -> list[dict[str, Any]]:
+    """Ask for the end of moves, and wait a moment for what became of each."""
+    name, separator, number = which.rpartition("/")
+    async with frame.admin() as admin:
+        before = {(one["log"], one["partition"]): one for one in (await admin.list_moves())["moves"]}
+        if which == "all":
+            asked = (await admin.cancel_moves())["asked"]
+        elif separator and number.isdecimal():
+            asked = (await admin.cancel_moves(name, partition=number))["asked"]
+        else:
+            asked = (await admin.cancel_moves(which))["asked"]
+        deadline = time.monotonic() + CANCEL_WITHIN_S
+        under_way = {}
+        while time.monotonic() < deadline:
+            under_way = {(one["log"], one["partition"]): one for one in (await admin.list_moves())["moves"]}
+            if not any((one["log"], one["partition"]) in under_way for one in asked):
+                break
+            await asyncio.sleep(LOOK_EVERY_S)
+        outcomes = []
+        for one in asked:
+            key = (one["log"], one["partition"])
+            outcome = await _outcome(admin, before.get(key), under_way.get(key))
+            outcomes.append({"log": key[0], "partition": key[1], "outcome": outcome})
+        return outcomes
+
+
+async def _outcome(admin: AdminClient, move: dict[str, Any] | None, under_way: dict[str, Any] | None) -> str:
+    if under_way is not None:
+        return f"asked; waits for {under_way['waits_for'] or 'its leader'}"
+    if move is None or (move["add"] is None and move["remove"] is None):
+        return "cancelled, before it began"
+    described = await admin.describe_log(move["log"])
+    replicas = next(p["replicas"] for p in described["partitions"] if p["partition"] == move["partition"])
+    came = move["add"] is None or move["add"] in replicas
+    went = move["remove"] is None or move["remove"] not in replicas
+    return "too late: it is done" if came and went else "cancelled"
+
+
+def _move_row(move: dict[str, Any]) -> list[Any]:
+    left = f"{bytes_text(move['bytes_left'])} of {move['entries_left']:,} entries" if move["entries"] else None
+    exchange = f"to {cell(move['target'])}" if move["state"] == "queued" else exchange_text(move)
+    state = move["state"] + (", cancel asked" if move["cancel_asked"] else "")
+    return [move["log"], move["partition"], exchange, state, left, move["waits_for"] or None]
 
 
 def _wrong(

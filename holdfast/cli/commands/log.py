@@ -125,6 +125,12 @@ def describe_log(frame: CommandFrame, name: str) -> None:
     "--retention-bytes", type=SIZE, default=None, help="Keep so much per partition, for example 10GiB, or forever."
 )
 @click.option("--compression", type=COMPRESSION, default=None, help="Compress events that are yet to come so.")
+@click.option(
+    "--replicas",
+    type=click.IntRange(min=1),
+    default=None,
+    help="Keep so many copies: they are made, or given up, while the log is used.",
+)
 @click.option("--yes", is_flag=True, help="Do not ask, though more events are deleted than kept.")
 @command_frame()
 def alter_log(
@@ -134,6 +140,7 @@ def alter_log(
     retention: int | str | None,
     retention_bytes: int | str | None,
     compression: str | None,
+    replicas: int | None,
     yes: bool,
 ) -> None:
     """Change log NAME. More partitions move keys: events of one key are then in two partitions. A shorter retention
@@ -147,10 +154,12 @@ def alter_log(
         changes["retention_bytes"] = _bound(retention_bytes)
     if compression is not None:
         changes["compression"] = compression
+    if replicas is not None:
+        changes["replicas"] = replicas
     if not changes:
         raise CliError(
             "nothing to change was given",
-            advice="give --partitions, --retention, --retention-bytes or --compression",
+            advice="give --partitions, --retention, --retention-bytes, --compression or --replicas",
             exit_code=EXIT_USAGE,
         )
     if not yes and (retention is not None or retention_bytes is not None):
@@ -182,6 +191,30 @@ def _confirm(name: str, losses: Losses) -> None:
     if losses.deleted > losses.kept:
         found = f"This deletes about {losses.deleted:,} of the {losses.deleted + losses.kept:,} events of log {name}"
         click.confirm(f"{found}, within seconds and for good. Change its retention?", abort=True, err=True)
+
+
+@log.command("reassign")
+@click.argument("partition", metavar="LOG/PARTITION")
+@click.option("--to", "nodes", required=True, metavar="N,N,...", help="Nodes that are to keep it, the leader first.")
+@command_frame()
+def reassign(frame: CommandFrame, partition: str, nodes: str) -> None:
+    """Move a partition to other nodes, while it is used. Returns at once: `holdfast cluster moves` shows how far it is,
+    and `holdfast cluster settled` waits for it."""
+    name, separator, number = partition.rpartition("/")
+    wanted = [part.strip() for part in nodes.split(",")]
+    if not separator or not number.isdecimal():
+        raise CliError(f"{partition!r} names no partition", advice="write it as trades/0", exit_code=EXIT_USAGE)
+    if not all(part.isdecimal() for part in wanted):
+        raise CliError(f"{nodes!r} names no nodes", advice="write their numbers as 1,4,5", exit_code=EXIT_USAGE)
+
+    async def work() -> dict[str, Any]:
+        async with frame.admin() as admin:
+            return await admin.reassign_partition(name, number, [int(part) for part in wanted])
+
+    found = run(work())
+    frame.output.result(found)
+    if not frame.output.as_json:
+        frame.output.say(f"{partition} goes to nodes {', '.join(wanted)}; see `holdfast cluster moves`")
 
 
 @log.command("delete")
@@ -263,6 +296,22 @@ def _dumped(entry: dict[str, Any]) -> list[Any]:
     ]
 
 
+def _move_of(entry: dict[str, Any]) -> str:
+    """The move of a partition, as the metadata have it."""
+    move, target = entry.get("move"), cell(entry.get("target"))
+    if move is None:
+        return f"waits, to {target}" if target else ""
+    return exchange_text(move) + (", cancel asked" if move.get("cancel_asked") else "")
+
+
+def exchange_text(move: dict[str, Any]) -> str:
+    """Nodes that a move takes a replica from and brings one to."""
+    add, remove = move.get("add"), move.get("remove")
+    if add is None:
+        return f"{remove} leaves"
+    return f"{add} comes" if remove is None else f"{remove} -> {add}"
+
+
 def progress_text(state: dict[str, Any]) -> str:
     if "entries" not in state:
         return ""
@@ -287,18 +336,21 @@ def _show_log(output: Output, description: dict[str, Any]) -> None:
     ]
     right = {"events", "bytes"}
     behind = [_behind(entry) for entry in partitions]
+    moves = [_move_of(entry) for entry in partitions]
     compression = description.get("compression", "none")
     packed = "" if compression == "none" else f", compressed with {compression}"
     output.table(
         f"log {description.get('name')} (keeps events {keeps}, up to {limit} per partition{packed})",
         columns
         + [key.replace("_", " ") + (">" if key in right else "") for key in optional]
-        + (["not following"] if any(behind) else []),
+        + (["not following"] if any(behind) else [])
+        + (["move"] if any(moves) else []),
         (
             [entry["partition"], entry.get("leader"), cell(entry.get("replicas"))]
             + [bytes_text(entry[key]) if key == "bytes" and key in entry else cell(entry.get(key)) for key in optional]
             + ([text] if any(behind) else [])
-            for entry, text in zip(partitions, behind, strict=True)
+            + ([move] if any(moves) else [])
+            for entry, text, move in zip(partitions, behind, moves, strict=True)
         ),
     )
 

@@ -81,6 +81,8 @@ REQUESTS: Mapping[str, tuple[tuple[str, str, str], ...]] = {
     "log.list": (),
     "log.describe": (_LOG,),
     "log.alter": (("alter", "log", "name"),),
+    "log.reassign": (("alter", "log", "name"),),
+    "log.cancel-moves": (("alter", "log", "name"),),
     "log.delete": (("delete", "log", "name"),),
     "log.dump": (("consume", "log", "name"),),
     "producer.list": (_LOG,),
@@ -103,6 +105,7 @@ REQUESTS: Mapping[str, tuple[tuple[str, str, str], ...]] = {
     "node.status": (_LOOK,),
     "node.describe": (_LOOK,),
     "cluster.status": (_LOOK,),
+    "cluster.moves": (_LOOK,),
     "user.whoami": (),
 }
 """Operation -> (operation, kind of resource, argument that names it). Operations not listed need `cluster cluster`."""
@@ -115,7 +118,7 @@ LISTED: Mapping[str, tuple[str, str, str]] = {
 }
 """Operation -> (key of its list, kind, key of the name): the caller gets the entries that it may describe."""
 
-READS = frozenset({"list", "describe", "dump", "status", "hanging", "whoami"})
+READS = frozenset({"list", "describe", "dump", "status", "hanging", "whoami", "moves"})
 """Verbs that change nothing, and are not audited."""
 
 

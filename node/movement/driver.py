@@ -1,0 +1,252 @@
+"""Driver of moves: brings each group that this node leads to what the metadata want of it, one step at a time.
+
+The problem: a move takes minutes, and any node may die in the middle of it. The rules: the driver has no memory that a
+move depends on; what comes next is asked of the group each time (`RaftGroup.next_step`), a configuration is proposed by
+the group's leader alone, and the leader of the moment reports the end of a move until the metadata show it. It looks
+when something has changed, and twice a second; ten times, while it leads a group that moves.
+
+A leadership that has to go before the next step is handed over with patience that doubles: the first tries stop
+proposals for a tenth of a second at most.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from cluster.features import Features
+from cluster.metadata import CommandResult, MetadataView, MoveRecord, PartitionRecord, Refusal, finish_move, stall_move
+from cluster.metadata.metadata_pb2 import Command
+from cluster.raft import METADATA_GROUP, ChangeRefused, MultiRaft, NotLeader, Outcome, RaftGroup
+from cluster.raft.membership.changes import (
+    AppendConfiguration,
+    AwaitCondition,
+    HandLeadershipOver,
+    MoveEnded,
+    NextStep,
+    Wish,
+)
+from cluster.raft.membership.configuration import Configuration
+
+log = logging.getLogger("holdfast.moves")
+
+LOOK_S = 0.5
+LOOK_AT_LED_S = 0.1
+"""Seconds between looks: while this node leads a group that moves, it looks for followers that have come near."""
+
+STALLED_AFTER_S = 60.0
+"""Time without progress after which a move is called stalled."""
+
+REPORT_AGAIN_S = 1.0
+"""Time for a report to show in the metadata here. They may be behind: a report that comes twice does no harm."""
+
+FIRST_PATIENCE_S, LONGEST_PATIENCE_S = 0.1, 1.0
+"""Time in which a leadership that is handed over is to arrive; proposals wait meanwhile."""
+
+RETRY_S = 1.2
+"""Time between tries to hand a leadership over."""
+
+Execute = Callable[[Command], Awaitable[CommandResult]]
+
+
+class Hints(Protocol):
+    """The network, as far as it tells who leads."""
+
+    def leader_of(self, group: int) -> int | None: ...
+    def is_up(self, node: int) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class MoveStatus:
+    """A move as its group's leader sees it."""
+
+    group: int
+    state: str
+    """`wished`, `copying`, `near`, `joint`, `cancelling` or `finishing`."""
+    waits_for: str
+    """Reason why nothing happens now; empty: something does."""
+    entries: int
+    """Entries that the replica which comes is to have."""
+    entries_left: int
+    stalled: bool
+
+
+@dataclass(slots=True)
+class _Watched:
+    """A move, watched for progress."""
+
+    marks: object = None
+    since: float = 0.0
+    stalled: bool = False
+    reported_at: float = -REPORT_AGAIN_S
+    handed_over_at: float = -RETRY_S
+    patience_s: float = FIRST_PATIENCE_S
+    status: MoveStatus | None = None
+    reporting: set[asyncio.Task[None]] = field(default_factory=set)
+
+
+class MoveDriver:
+    def __init__(
+        self, node_id: int, multiraft: MultiRaft, view: MetadataView, execute: Execute, hints: Hints, features: Features
+    ) -> None:
+        self._node_id = node_id
+        self._multiraft = multiraft
+        self._view = view
+        self._execute = execute
+        self._hints = hints
+        self._features = features
+        self._changed = asyncio.Event()
+        self._watched: dict[int, _Watched] = {}
+
+    def look(self) -> None:
+        """Look soon, since something may have changed."""
+        self._changed.set()
+
+    def status(self, group: int) -> MoveStatus | None:
+        """State of the move of a group that this node leads; None: it has none."""
+        watched = self._watched.get(group)
+        return None if watched is None else watched.status
+
+    def statuses(self) -> Iterator[MoveStatus]:
+        return (one.status for one in self._watched.values() if one.status is not None)
+
+    async def run(self) -> None:
+        """Drive moves, until cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            self._changed.clear()
+            leads_some = self.drive(loop.time())
+            try:
+                async with asyncio.timeout(LOOK_AT_LED_S if leads_some else LOOK_S):
+                    await self._changed.wait()
+            except TimeoutError:
+                continue
+
+    def drive(self, now: float) -> bool:
+        """Take the next step of each move in a group that this node leads. Returns whether there is one."""
+        if not self._features.active("membership"):
+            return False
+        led, moving = set(), {record.group: record for _, record in self._view.moving() if record.move is not None}
+        for number, group in list(self._multiraft.groups.items()):
+            if number == METADATA_GROUP or not group.is_leader:
+                continue
+            record = moving.get(number)
+            if record is None and (record := self._unknown(group)) is None:
+                continue
+            led.add(number)
+            self._drive_one(group, record, self._watched.setdefault(number, _Watched(since=now)), now)
+        if self._multiraft.groups[METADATA_GROUP].is_leader:
+            self._watch_leaderless(moving.values(), led, now)
+        for number in self._watched.keys() - led - moving.keys():
+            del self._watched[number]
+        for number in self._watched.keys() - led:
+            self._watched[number].status = None
+        return bool(led)
+
+    def _unknown(self, group: RaftGroup) -> PartitionRecord | None:
+        """The partition of a group whose log is ahead of the metadata here: amid a move, or past one."""
+        latest, found = group.configuration, self._view.group(group.group_id)
+        if latest is None or found is None:
+            return None
+        return found[1] if latest.move or latest.version > found[1].configuration_version else None
+
+    def _drive_one(self, group: RaftGroup, record: PartitionRecord, watched: _Watched, now: float) -> None:
+        try:
+            step = group.next_step(None if record.move is None else _wish(record.move))
+            self._take(step, group, record, watched, now)
+        except (NotLeader, ChangeRefused) as error:
+            step = AwaitCondition(str(error))
+        self._watch(step, group, record, watched, now)
+
+    def _take(self, step: NextStep, group: RaftGroup, record: PartitionRecord, watched: _Watched, now: float) -> None:
+        latest = group.configuration
+        assert latest is not None
+        if isinstance(step, AppendConfiguration):
+            log.info("group %d: the next configuration is %s", group.group_id, step.configuration)
+            group.propose_configuration(step.configuration, self._proposed)
+        elif isinstance(step, HandLeadershipOver):
+            self._hand_over(group, step, watched, now)
+        elif group.is_settled and latest.version > record.configuration_version:
+            self._report_end(group, latest, watched, now)
+
+    def _report_end(self, group: RaftGroup, latest: Configuration, watched: _Watched, now: float) -> None:
+        if now - watched.reported_at >= REPORT_AGAIN_S:
+            watched.reported_at = now
+            self._propose(finish_move(group.group_id, latest.ended, latest.version, latest.voters), watched)
+
+    def _hand_over(self, group: RaftGroup, step: HandLeadershipOver, watched: _Watched, now: float) -> None:
+        if now - watched.handed_over_at < RETRY_S:
+            return
+        target = min(step.candidates, key=lambda node: (-group.match_index(node), node))
+        log.info("group %d: leadership goes to node %d, since this replica is to leave", group.group_id, target)
+        group.transfer(target, watched.patience_s)
+        watched.handed_over_at = now
+        watched.patience_s = min(2 * watched.patience_s, LONGEST_PATIENCE_S)
+
+    def _proposed(self, _: Outcome) -> None:
+        """The configuration in force tells what became of it. Called inside a turn."""
+        asyncio.get_running_loop().call_soon(self.look)
+
+    # ---- progress
+
+    def _watch(self, step: NextStep, group: RaftGroup, record: PartitionRecord, watched: _Watched, now: float) -> None:
+        latest, move = group.configuration, record.move
+        if latest is None or move is None:
+            watched.status = None
+            return
+        held = 0 if move.add is None else group.match_index(move.add.node)
+        fetched = 0 if move.add is None else group.fetched_by(move.add.node)
+        entries = max(0, group.last_index - group.first_index + 1)
+        left = 0 if move.add is None else max(0, group.last_index - max(held, fetched, group.first_index - 1))
+        marks = (move.id, latest.version, held, fetched)
+        if marks != watched.marks:
+            watched.marks, watched.since, watched.stalled = marks, now, False
+        why = step.why if isinstance(step, AwaitCondition) else ""
+        if not watched.stalled and now - watched.since >= STALLED_AFTER_S:
+            watched.stalled = True
+            log.warning("group %d: the move makes no progress: %s", group.group_id, why or "nothing is in its way")
+            self._propose(stall_move(group.group_id, move.id), watched)
+        state = _state(step, latest, move, near=left == 0)
+        watched.status = MoveStatus(group.group_id, state, why, entries, min(left, entries), watched.stalled)
+
+    def _watch_leaderless(self, moving: Iterable[PartitionRecord], led: set[int], now: float) -> None:
+        """Let moves of groups without a leader leave their slots; the metadata leader looks."""
+        for record in moving:
+            if record.move is None or record.move.stalled or record.group in led:
+                continue
+            watched = self._watched.setdefault(record.group, _Watched(since=now))
+            marks = (record.move.id, self._hints.leader_of(record.group))
+            if marks != watched.marks or marks[1] is not None:
+                watched.marks, watched.since = marks, now
+            elif now - watched.since >= STALLED_AFTER_S and now - watched.reported_at >= REPORT_AGAIN_S:
+                watched.reported_at = now
+                self._propose(stall_move(record.group, record.move.id), watched)
+
+    def _propose(self, command: Command, watched: _Watched) -> None:
+        task = asyncio.get_running_loop().create_task(self._report(command), name="report of a move")
+        watched.reporting.add(task)
+        task.add_done_callback(watched.reporting.discard)
+
+    async def _report(self, command: Command) -> None:
+        result = await self._execute(command)
+        if isinstance(result, Refusal):
+            log.warning("the metadata do not take the report of a move yet: %s", result.message)
+
+
+def _wish(move: MoveRecord) -> Wish:
+    return Wish(move.id, move.version, voter=move.add, gone=move.remove, is_cancelled=move.cancel_asked)
+
+
+def _state(step: NextStep, latest: Configuration, move: MoveRecord, *, near: bool) -> str:
+    if isinstance(step, MoveEnded):
+        return "finishing"
+    if latest.is_joint:
+        return "joint"
+    if move.cancel_asked:
+        return "cancelling"
+    if not latest.move:
+        return "wished"
+    return "near" if near else "copying"
