@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from itertools import islice
 from typing import Any
 
+from cluster.crash_points import crash_point
 from cluster.features import Features
 from cluster.metadata import COORDINATORS, LogRecord, MetadataView, PartitionRecord
 from cluster.raft import (
@@ -241,6 +242,8 @@ class ReplicaManager:
         found = opening(partition, node, self._disk, lost)
         if found is None or (found.is_new and not self._is_current):
             return
+        if found.is_new:
+            crash_point("replica-before-open")
         if found.is_new and not found.members:
             # An earlier life may have left rows of its partition, if its node was killed while it was erased.
             erase(partition.group, self._multiraft.batch_of(partition.group))
@@ -301,8 +304,10 @@ class ReplicaManager:
         if isinstance(replica, PartitionReplica):
             self.input.forget(replica)
         replica.close(deleted=deleted)
+        crash_point("replica-before-erase")
         erase(group_id, self._multiraft.batch_of(group_id))
         self._multiraft.close_group(group_id, erase=True, over=not deleted)
+        crash_point("replica-after-erase")
         if self._network is not None:
             (self._network.drop_group if deleted else self._network.leave_group)(group_id)
 

@@ -15,8 +15,10 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
+from cluster.crash_points import crash_point
 from cluster.features import Features
 from cluster.metadata import CommandResult, MetadataView, MoveRecord, PartitionRecord, Refusal, finish_move, stall_move
 from cluster.metadata.metadata_pb2 import Command
@@ -166,7 +168,9 @@ class MoveDriver:
         assert latest is not None
         if isinstance(step, AppendConfiguration):
             log.info("group %d: the next configuration is %s", group.group_id, step.configuration)
-            group.propose_configuration(step.configuration, self._proposed)
+            entry = _entry(step.configuration)
+            crash_point(f"move-before-{entry}")
+            group.propose_configuration(step.configuration, partial(self._proposed, entry))
         elif isinstance(step, HandLeadershipOver):
             self._hand_over(group, step, watched, now)
         elif group.is_settled and latest.version > record.configuration_version:
@@ -186,8 +190,9 @@ class MoveDriver:
         watched.handed_over_at = now
         watched.patience_s = min(2 * watched.patience_s, LONGEST_PATIENCE_S)
 
-    def _proposed(self, _: Outcome) -> None:
+    def _proposed(self, entry: str, _: Outcome) -> None:
         """The configuration in force tells what became of it. Called inside a turn."""
+        crash_point(f"move-after-{entry}")
         asyncio.get_running_loop().call_soon(self.look)
 
     # ---- progress
@@ -231,13 +236,22 @@ class MoveDriver:
         task.add_done_callback(watched.reporting.discard)
 
     async def _report(self, command: Command) -> None:
+        crash_point("move-before-report")
         result = await self._execute(command)
+        crash_point("move-after-report")
         if isinstance(result, Refusal):
             log.warning("the metadata do not take the report of a move yet: %s", result.message)
 
 
 def _wish(move: MoveRecord) -> Wish:
     return Wish(move.id, move.version, voter=move.add, gone=move.remove, is_cancelled=move.cancel_asked)
+
+
+def _entry(configuration: Configuration) -> str:
+    """Name of an entry, for the places at which a test ends the process."""
+    if configuration.is_joint:
+        return "joint"
+    return "learner" if configuration.move else "end"
 
 
 def _state(step: NextStep, latest: Configuration, move: MoveRecord, *, near: bool) -> str:

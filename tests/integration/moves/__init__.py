@@ -1,0 +1,1 @@
+"""Replicas that move between the nodes of real clusters, under load and through crashes."""
