@@ -40,7 +40,7 @@ class Load:
             HoldfastProducer(everywhere, log, "2", "numbered", idempotent=True).begin(),
             HoldfastProducer(gateways, log, "3", "holdfast", idempotent=True).begin(),
         ]
-        self._consumers = [
+        self._consumers: list[ResumingConsumer | HoldfastConsumer] = [
             ResumingConsumer(gateways, log, "0").begin(),
             ResumingConsumer(everywhere, log, "1").begin(),
             HoldfastConsumer(everywhere, log, "2").begin(),

@@ -1,0 +1,84 @@
+"""A node dies between two steps of a move, at each step: the move ends as it should, and nothing is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.integration.clusters.cluster import Cluster, wait_until
+from tests.integration.judges.judging import judge
+from tests.integration.moves.moving import reassign, replicas, wait_settled
+from tests.integration.workloads.holdfast_producer import HoldfastProducer
+
+pytestmark = pytest.mark.cluster
+
+OF_LEADERS = [
+    "move-before-learner",
+    "move-after-learner",
+    "move-before-joint",
+    "move-after-joint",
+    "move-before-end",
+    "move-after-end",
+    "move-before-report",
+    "move-after-report",
+]
+OF_FOLLOWERS = [
+    "replica-before-open",
+    "replica-before-erase",
+    "replica-after-erase",
+]
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("count", [1, 3], ids=["one-replica", "three-replicas"])
+def test_a_crash_between_any_two_steps_of_a_move_loses_nothing(
+    tmp_path: Path, make_cluster: Callable[..., Cluster], count: int
+) -> None:
+    directory = tmp_path / "crash-points"
+    directory.mkdir()
+    cluster = make_cluster(nodes=4, crash_points=directory)
+    cluster.start()
+    log = cluster.create("trades", 1, count)
+    producer = HoldfastProducer(cluster.addresses, log, "0", "numbered", idempotent=True).begin()
+    producer.wait_for(100)
+    for point in OF_LEADERS + OF_FOLLOWERS:
+        at = replicas(cluster, log)["0"]
+        coming = next(node for node in cluster.nodes if node not in at)
+        target = [*at[1:], coming]
+        (directory / point).touch()
+        reassign(cluster, log, "0", target)
+        dead = cluster.wait_any_exit()
+        assert not (directory / point).exists()
+        cluster.start(dead)
+        wait_settled(cluster)
+        assert replicas(cluster, log)["0"] == sorted(target), point
+        producer.wait_for(20)
+    judge(cluster, log, [producer])
+
+
+@pytest.mark.timeout(300)
+def test_a_cancel_meets_a_crash(tmp_path: Path, make_cluster: Callable[..., Cluster]) -> None:
+    """The learner was added; the entry that takes it out again is appended by another leader."""
+    directory = tmp_path / "crash-points"
+    directory.mkdir()
+    cluster = make_cluster(nodes=4, crash_points=directory)
+    cluster.start()
+    log = cluster.create("trades", 1, 3)
+    before = replicas(cluster, log)["0"]
+    producer = HoldfastProducer(cluster.addresses, log, "0", "numbered", idempotent=True).begin()
+    producer.wait_for(100)
+    coming = next(node for node in cluster.nodes if node not in before)
+    cluster.kill(coming)
+    reassign(cluster, log, "0", [*before[1:], coming])
+    wait_until(lambda: "members are v2" in "".join(map(cluster.log, cluster.nodes)), "the learner is added")
+    (directory / "move-before-end").touch()
+    cluster.call(lambda admin: admin.cancel_moves(log))
+    dead = cluster.wait_any_exit()
+    cluster.start(dead)
+    cluster.start(coming)
+    wait_settled(cluster)
+    assert replicas(cluster, log)["0"] == before
+    producer.wait_for(20)
+    judge(cluster, log, [producer])
