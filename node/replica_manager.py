@@ -111,6 +111,7 @@ class ReplicaManager:
         self._open: dict[int, PartitionReplica] = {}
         self._coordinators: dict[int, CoordinatorReplica] = {}
         self._full: Failed | None = None
+        self._stopping = False
         self._is_current = False
         """The metadata here were current once since this node's start."""
 
@@ -207,6 +208,8 @@ class ReplicaManager:
             self.on_failed(error)
 
     def _reconcile(self) -> None:
+        if self._stopping:
+            return
         if self._incarnation and self._view.incarnation(self._node_id) != self._incarnation:
             return  # the assignment is for other data of this id, or the cluster does not know these data yet
         wanted = {partition.group: (log, partition) for log, partition in self._view.hosted_by(self._node_id)}
@@ -386,7 +389,8 @@ class ReplicaManager:
         self.on_failed(error)
 
     def close(self) -> None:
-        """Close all replicas as the node stops: callers that wait are answered."""
+        """Close all replicas as the node stops: callers that wait are answered, and nothing is opened any more."""
+        self._stopping = True
         for replica in self._replicas():
             replica.close()
 
