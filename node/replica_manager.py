@@ -180,12 +180,16 @@ class ReplicaManager:
     def _state(self, status: dict[str, Any]) -> ReplicaState:
         state, move = _state(status), self.move_status(status["group"])
         if move is not None:
-            replica = self.partition(move.group)
-            stored = 0 if replica is None else replica.info_now().bytes
             state.move_state, state.move_waits_for, state.move_stalled = move.state, move.waits_for, move.stalled
             state.move_entries, state.move_entries_left = move.entries, move.entries_left
-            state.move_bytes_left = stored * move.entries_left // max(1, move.entries)
+            state.move_bytes_left = self.bytes_left(move)
         return state
+
+    def bytes_left(self, move: MoveStatus) -> int:
+        """Bytes that the replica which comes still lacks, about."""
+        replica = self.partition(move.group)
+        stored = 0 if replica is None else replica.info_now().bytes
+        return stored * move.entries_left // max(1, move.entries)
 
     # -- opening and closing
 

@@ -31,7 +31,7 @@ import holdfast.client
 from holdfast.cli.app import main as command_line
 from holdfast.client import errors
 from node import config
-from node.monitoring import group_lag, metrics
+from node.monitoring import group_lag, metrics, move_metrics
 from scripts.docs import event_hubs_sdks
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -400,7 +400,7 @@ def metric_table() -> Iterator[str]:
 def families() -> list[tuple[str, str, tuple[str, ...], str]]:
     """Name, type, labels and help of each metric, read off the calls that make them."""
     found: list[tuple[str, str, tuple[str, ...], str]] = []
-    for module in (metrics, group_lag):
+    for module in (metrics, group_lag, move_metrics):
         tree = ast.parse(inspect.getsource(module))
         for function in ast.walk(tree):
             if isinstance(function, ast.FunctionDef) and function.name not in METRIC_MAKERS:

@@ -24,7 +24,7 @@ from node.config import load
 from tests.integration.operations.typed import PageBlock, blocks
 
 PAGES = Path(__file__).parents[3] / "docs" / "operate"
-RUN = ("local", "administer", "monitor", "upgrade", "recover")  # in this order, on one cluster
+RUN = ("local", "administer", "move", "monitor", "upgrade", "recover")  # in this order, on one cluster
 BOUND_S = 240.0
 ANSWERS = "y\n"  # to what is asked
 
