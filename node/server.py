@@ -41,6 +41,7 @@ from node.listener.limits.garbage_collection import GarbageCollection
 from node.listener.limits.memory_budgets import Accounts
 from node.monitoring import Drain, Health, LoopWatch, Metrics, MonitoringServer, NodeParts, StartupState
 from node.movement.driver import MoveDriver
+from node.movement.pace import CopyPace
 from node.partition.consumer_groups.assignor import Assignor
 from node.raft_loop import RaftLoop
 from node.replica_manager import ReplicaManager
@@ -206,8 +207,10 @@ class Node:
         self._compose_network()
         self._loop = RaftLoop(self._multiraft, self._disk, clock, self._replicas.input, self._failed)
         self._replicas.on_failed = self._failed
+        pace = CopyPace(self._multiraft.send_budget, lambda: (self._loop.turns, self._loop.turns_s))
+        execute, features = self._proposer.execute, self._migration.features
         self._moves = MoveDriver(
-            self.node_id, self._multiraft, self._view, self._proposer.execute, self._network, self._migration.features
+            self._multiraft, self._view, execute, self._network, features, pace, lambda: self._metadata.is_leader
         )
         self._routing_events.subscribe(self._moves.look)
         self._replicas.move_status = self._moves.status

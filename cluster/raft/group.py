@@ -46,7 +46,7 @@ from cluster.raft.replication.append_sender import AppendSender
 from cluster.raft.replication.inflight_limit import InflightLimit
 from cluster.raft.replication.message_encoding import IncomingMessage, OutgoingMessage, Stamp
 from cluster.raft.replication.step import Stepper
-from cluster.raft.snapshot.bandwidth import FetchBudget
+from cluster.raft.snapshot.bandwidth import FetchBudget, SendBudget
 from cluster.raft.snapshot.catch_up import CatchUp
 from cluster.raft.status import describe
 
@@ -60,6 +60,7 @@ class GroupHost(Protocol):
 
     now: float
     room: InflightLimit
+    send_budget: SendBudget
     is_let_in: bool
 
     def is_up(self, node: NodeId) -> bool: ...
@@ -141,7 +142,7 @@ class RaftGroup:
         self._election.links = self._links
         self._append_sender = AppendSender(
             membership, stamp, log_store, self._core, self._step, options, append_emit, addressed(append_emit),
-            self._links, self._may_rest, self._multiraft.room,
+            self._links, self._may_rest, self._multiraft.room, self._multiraft.send_budget,
         )  # fmt: skip
         self._links.resume = self._resume
         self._leadership_transfer = LeadershipTransfer(

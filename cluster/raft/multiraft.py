@@ -46,7 +46,7 @@ from cluster.raft.quarantine import GROUP_FAULTS, NothingStored, Quarantine, unl
 from cluster.raft.raft_pb2 import FetchReply, FetchRequest, RaftMessage
 from cluster.raft.replication.inflight_limit import InflightLimit
 from cluster.raft.replication.message_encoding import IncomingMessage, OutgoingMessage
-from cluster.raft.snapshot.bandwidth import FetchBudget
+from cluster.raft.snapshot.bandwidth import FetchBudget, SendBudget
 from cluster.raft.snapshot.sender import SnapshotSender
 from cluster.versions import UNSET
 
@@ -94,6 +94,7 @@ class MultiRaft:
         self.active_version = active_version
         self.now = clock.monotonic()
         self.room = InflightLimit()
+        self.send_budget = SendBudget(self.options.fetch_bytes_per_s)
         self.on_wake: Callable[[], None] | None = None
         self.on_fetch: Callable[[NodeId, FetchRequest], None] | None = None
         """Carries a request to another node's `serve_fetch`, and its answer to `deliver_fetched` here. It may take its

@@ -32,6 +32,7 @@ from cluster.raft.membership.changes import (
     Wish,
 )
 from cluster.raft.membership.configuration import Configuration
+from node.movement.pace import CopyPace
 
 log = logging.getLogger("holdfast.moves")
 
@@ -58,7 +59,6 @@ class Hints(Protocol):
     """The network, as far as it tells who leads."""
 
     def leader_of(self, group: int) -> int | None: ...
-    def is_up(self, node: int) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +92,18 @@ class _Watched:
 
 class MoveDriver:
     def __init__(
-        self, node_id: int, multiraft: MultiRaft, view: MetadataView, execute: Execute, hints: Hints, features: Features
+        self,
+        multiraft: MultiRaft,
+        view: MetadataView,
+        execute: Execute,
+        hints: Hints,
+        features: Features,
+        pace: CopyPace,
+        leads_metadata: Callable[[], bool],
     ) -> None:
-        self._node_id = node_id
+        """`leads_metadata`: this node looks after moves of groups that have no leader."""
+        self._pace = pace
+        self._leads_metadata = leads_metadata
         self._multiraft = multiraft
         self._view = view
         self._execute = execute
@@ -140,12 +149,14 @@ class MoveDriver:
                 continue
             led.add(number)
             self._drive_one(group, record, self._watched.setdefault(number, _Watched(since=now)), now)
-        if self._multiraft.groups[METADATA_GROUP].is_leader:
+        if self._leads_metadata():
             self._watch_leaderless(moving.values(), led, now)
         for number in self._watched.keys() - led - moving.keys():
             del self._watched[number]
         for number in self._watched.keys() - led:
             self._watched[number].status = None
+        if led:
+            self._pace.look(now)
         return bool(led)
 
     def _unknown(self, group: RaftGroup) -> PartitionRecord | None:

@@ -5,7 +5,8 @@ and knows no window (L9-L11). The rules: entries leave in the tick after they we
 per follower; a heartbeat goes only to followers that got nothing else; a new commit index travels with the next
 append or, after `commit_lag_s`, alone; after a rejection one append at a time, until a match is found.
 
-What all groups together send to a follower's node is bounded, too (`inflight_limit`).
+What all groups together send to a follower's node is bounded, too (`inflight_limit`). Replicas that are to come, and
+are far behind, get what the node has to spare (`snapshot/bandwidth.py`).
 
 A follower that has everything is asked to rest, and is sent nothing then (`cluster.raft.heartbeats`). Once all do,
 nothing is due.
@@ -33,6 +34,10 @@ from cluster.raft.replication.inflight_limit import InflightLimit
 from cluster.raft.replication.message_encoding import EncodedAppend, OutgoingMessage, Stamp
 from cluster.raft.replication.progress import Progress
 from cluster.raft.replication.step import Stepper
+from cluster.raft.snapshot.bandwidth import PACED_APPEND_BYTES, SendBudget
+
+FAR_ENTRIES = 64
+"""A replica that lacks no more is sent them like any follower."""
 
 _Built = dict[tuple[int, float, int], tuple[EncodedAppend, int, int]]
 """Appends of one tick, with the number and the size of their entries, by their first entry, the last one that may be
@@ -53,6 +58,7 @@ class AppendSender:
         links: QuietLinks,
         may_rest: Callable[[], bool],
         room: InflightLimit,
+        budget: SendBudget,
     ) -> None:
         """`may_rest`: nothing else in the group needs the followers' answers."""
         self._membership = membership
@@ -67,6 +73,8 @@ class AppendSender:
         self._links = links
         self._may_rest = may_rest
         self._room = room
+        self._budget = budget
+        self._paced_until = inf
         self._heartbeat_at = inf
         self._commit_at = inf
         self._ticked_at = 0.0
@@ -128,6 +136,7 @@ class AppendSender:
         commit = self._core.commit_index
         built: _Built = {}
         behind = False
+        self._paced_until = inf
         asks = beats and self._may_rest() and self._links.is_idle(self._log_store.last, now)
         for node, member in self._peers.items():
             if member not in self._core.connected:
@@ -156,7 +165,7 @@ class AppendSender:
             self._heartbeat_at = inf
         elif self._heartbeat_at == inf and self._peers:
             self.resume(now)
-        self._core.append_time = min(self._heartbeat_at, self._commit_at)
+        self._core.append_time = min(self._heartbeat_at, self._commit_at, self._paced_until)
 
     def _has_all(self, member: RaftMember, progress: Progress) -> bool:
         """True if the follower has acknowledged the whole log and nothing is in flight to it."""
@@ -194,22 +203,28 @@ class AppendSender:
                     "that replica fetches a snapshot"
                 )
                 return sent
+            is_copy = member not in self._membership.voting and end - start >= FAR_ENTRIES
+            if is_copy and (opens_at := self._budget.opens_at(now)) is not None:
+                self._paced_until = min(self._paced_until, opens_at)
+                return sent
             key = (start, end, member.birth)
             if key not in built:
-                built[key] = self._build(start, int(end), member.birth)
+                built[key] = self._build(start, int(end), member.birth, PACED_APPEND_BYTES if is_copy else inf)
             message, count, size = built[key]
             self._links.speaks(node)
             self._emit(node, message)
             self._room.use(node, size)
+            if is_copy:
+                self._budget.charge(size, now)
             progress.sent(message.sequence, size, now)
             next_index[member] = start + count
             sent = True
         return sent
 
-    def _build(self, start: int, end: int, birth: int) -> tuple[EncodedAppend, int, int]:
+    def _build(self, start: int, end: int, birth: int, most_bytes: float) -> tuple[EncodedAppend, int, int]:
         options, log_store = self._options, self._log_store
         most = min(options.max_append_entries, end - start + 1)
-        data, terms = log_store.take(start, most, options.max_append_bytes)
+        data, terms = log_store.take(start, most, int(min(options.max_append_bytes, most_bytes)))
         core, previous = self._core, (start - 1, log_store.term_at(start - 1))
         message = self._stamp.append_entries(
             core.term, self._next_sequence(), core.commit_index, previous, data, terms, birth

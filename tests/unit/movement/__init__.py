@@ -1,0 +1,1 @@
+"""Moves of replicas, as a node carries them out."""

@@ -1,0 +1,96 @@
+"""When a replica is opened here, as whom, and when it is over."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import cast
+
+import pytest
+
+from cluster.metadata import MoveRecord, PartitionRecord
+from cluster.raft import erase_group
+from cluster.raft.interfaces import Disk
+from cluster.raft.log.key_layout import encode_hard_state, group_prefix
+from cluster.raft.membership.configuration import Configuration, Replica, founding
+from node.movement.lifecycle import LostBelow, ReplicaOpening, is_over, opening, preferred
+from tests.simulation.world.disk import SimDisk
+
+GROUP, NODE = 7, 3
+FOUNDING = PartitionRecord("0", GROUP, (1, 2, 3))
+COMING = PartitionRecord("0", GROUP, (1, 2), founding=(1, 2), move=MoveRecord(20, 1, Replica(NODE, 20), None))
+SETTLED = PartitionRecord("0", GROUP, (1, 2, 3), births=(1, 1, 20), founding=(1, 2), configuration_version=4)
+NOTHING_LOST = LostBelow(0, 0)
+
+
+def _disk(birth: int | None = None, over: int = 0) -> SimDisk:
+    disk = SimDisk()
+    batch = disk.batch()
+    if over:
+        erase_group(GROUP, batch, over=over)
+    if birth is not None:
+        row = encode_hard_state(15, 0, 3, 0, 1, 1, 0, 1, birth=birth if birth > 1 else None)
+        batch.put(group_prefix(b"h", GROUP), row)
+    disk.write(batch)
+    return disk
+
+
+def _opening(record: PartitionRecord, disk: SimDisk | None = None, lost: LostBelow = NOTHING_LOST) -> ReplicaOpening:
+    found = opening(record, NODE, cast(Disk, disk or _disk()), lost)
+    assert found is not None
+    return found
+
+
+def test_a_founding_replica_is_told_with_whom_the_group_began_for_ever() -> None:
+    assert _opening(FOUNDING) == ReplicaOpening(1, (1, 2, 3), moved=False, mute=False, preferred=1, is_new=True)
+    later = replace(FOUNDING, replicas=(5, 3), births=(9, 1), founding=(1, 2, 3), configuration_version=7)
+    found = _opening(later, _disk(1))
+    assert (found.members, found.moved, found.is_new) == ((1, 2, 3), True, False)
+
+
+def test_a_replica_that_comes_knows_nothing_of_the_members() -> None:
+    assert _opening(COMING) == ReplicaOpening(20, (), moved=True, mute=False, preferred=1, is_new=True)
+    assert not _opening(COMING, _disk(20)).is_new
+
+
+def test_one_that_was_settled_and_is_not_stored_was_lost_and_has_no_vote() -> None:
+    assert _opening(SETTLED).mute
+    assert _opening(COMING, lost=LostBelow(0, 21)).mute
+    assert not _opening(COMING, lost=LostBelow(99, 20)).mute, "what was lost was lost before"
+
+
+def test_a_founding_replica_of_a_new_log_has_a_vote_on_a_node_that_was_readmitted() -> None:
+    assert not _opening(FOUNDING, lost=LostBelow(GROUP, 30)).mute
+    assert _opening(FOUNDING, lost=LostBelow(GROUP + 1, 30)).mute
+
+
+@pytest.mark.parametrize("disk", [_disk(over=20), _disk(21), _disk(over=25)], ids=["over", "later", "far over"])
+def test_a_life_that_is_over_is_never_opened_again(disk: SimDisk) -> None:
+    assert opening(COMING, NODE, cast(Disk, disk), NOTHING_LOST) is None
+
+
+def test_what_is_stored_of_an_earlier_life_is_not_this_one() -> None:
+    assert _opening(COMING, _disk(1)).is_new
+    assert _opening(COMING, _disk(over=19)).is_new
+
+
+def test_what_cannot_be_read_is_not_taken_for_nothing() -> None:
+    disk = _disk()
+    batch = disk.batch()
+    batch.put(group_prefix(b"h", GROUP), b"not a hard state")
+    disk.write(batch)
+    assert not _opening(FOUNDING, disk).is_new
+
+
+def test_nobody_prefers_a_leader_that_is_about_to_go() -> None:
+    assert preferred(replace(FOUNDING, move=MoveRecord(20, 1, Replica(4, 20), Replica(2, 1)))) == 1
+    assert preferred(replace(FOUNDING, move=MoveRecord(20, 1, Replica(4, 20), Replica(1, 1)))) is None
+
+
+def test_a_replica_is_over_when_the_metadata_know_a_later_configuration() -> None:
+    assert not is_over(None, 1)
+    assert is_over(None, 2)
+    assert not is_over(founding([1, 2]), 1)
+    joint = Configuration(6, frozenset({Replica(1, 1)}), outgoing=frozenset({Replica(1, 1), Replica(2, 1)}), move=4)
+    assert not is_over(joint, 4), "the metadata are behind: it votes"
+    assert not is_over(joint, 6)
+    assert is_over(joint, 7)
