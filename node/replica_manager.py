@@ -349,11 +349,13 @@ class ReplicaManager:
         group = self._multiraft.groups.get(group_id)
         if group is None:
             raise CannotRepair(f"node {self._node_id} has no replica of group {group_id}; `log describe` shows who has")
-        if len(group.members) == 1:
+        found = self._view.group(group_id)
+        voters = set(group.members if found is None else found[1].replicas)  # a learner may lack what was acknowledged
+        if voters <= {self._node_id}:
             raise CannotRepair(f"group {group_id} has no other replica: delete its log, and create it again")
         if group.is_leader:
             raise CannotRepair(f"node {self._node_id} leads group {group_id}: nothing is wrong with it here")
-        if len(group.members) > 2 and self.leader_of(group_id) is None:
+        if len(voters) > 2 and self.leader_of(group_id) is None:
             raise CannotRepair(
                 f"group {group_id} has no leader now: a majority of its other replicas must be up and whole, or what "
                 "was acknowledged may be given up with this one"

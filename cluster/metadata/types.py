@@ -121,7 +121,9 @@ class PartitionRecord:
         coming = self.move.add if self.move is not None else None
         if coming is not None and coming.node == node:
             return coming
-        return next((replica for replica in self.settled if replica.node == node), None)
+        if node not in self.replicas:
+            return None
+        return Replica(node, self.births[self.replicas.index(node)] if self.births else FOUNDING_BIRTH)
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,8 @@ class MetadataView:
 
     def hosted_by(self, node: int) -> Iterator[tuple[LogRecord, PartitionRecord]]:
         """Partitions of which the node keeps a replica, or is to get one by a move under way."""
-        return (pair for pair in self._by_group().values() if pair[1].replica_on(node) is not None)
+        every = self._by_group().values()
+        return (pair for pair in every if node in pair[1].replicas or pair[1].replica_on(node) is not None)
 
     def moving(self) -> Iterator[tuple[LogRecord, PartitionRecord]]:
         """Partitions that have a target or a move, in the order of their groups."""

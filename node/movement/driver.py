@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
@@ -22,7 +22,7 @@ from cluster.crash_points import crash_point
 from cluster.features import Features
 from cluster.metadata import CommandResult, MetadataView, MoveRecord, PartitionRecord, Refusal, finish_move, stall_move
 from cluster.metadata.metadata_pb2 import Command
-from cluster.raft import METADATA_GROUP, ChangeRefused, MultiRaft, NotLeader, Outcome, RaftGroup
+from cluster.raft import ChangeRefused, MultiRaft, NotLeader, Outcome, RaftGroup
 from cluster.raft.membership.changes import (
     AppendConfiguration,
     AwaitCondition,
@@ -87,7 +87,6 @@ class _Watched:
     handed_over_at: float = -RETRY_S
     patience_s: float = FIRST_PATIENCE_S
     status: MoveStatus | None = None
-    reporting: set[asyncio.Task[None]] = field(default_factory=set)
 
 
 class MoveDriver:
@@ -111,6 +110,8 @@ class MoveDriver:
         self._features = features
         self._changed = asyncio.Event()
         self._watched: dict[int, _Watched] = {}
+        self._scan_at = 0.0
+        self._reporting: set[asyncio.Task[None]] = set()
 
     def look(self) -> None:
         """Look soon, since something may have changed."""
@@ -127,28 +128,33 @@ class MoveDriver:
     async def run(self) -> None:
         """Drive moves, until cancelled."""
         loop = asyncio.get_running_loop()
-        while True:
-            self._changed.clear()
-            leads_some = self.drive(loop.time())
-            try:
-                async with asyncio.timeout(LOOK_AT_LED_S if leads_some else LOOK_S):
-                    await self._changed.wait()
-            except TimeoutError:
-                continue
+        try:
+            while True:
+                self._changed.clear()
+                leads_some = self.drive(loop.time())
+                await self._next_look(LOOK_AT_LED_S if leads_some else LOOK_S)
+        finally:
+            for task in self._reporting:
+                task.cancel()
+
+    async def _next_look(self, at_most_s: float) -> None:
+        try:
+            async with asyncio.timeout(at_most_s):
+                await self._changed.wait()
+        except TimeoutError:
+            return
 
     def drive(self, now: float) -> bool:
         """Take the next step of each move in a group that this node leads. Returns whether there is one."""
         if not self._features.active("membership"):
             return False
-        led, moving = set(), {record.group: record for _, record in self._view.moving() if record.move is not None}
-        for number, group in list(self._multiraft.groups.items()):
-            if number == METADATA_GROUP or not group.is_leader:
-                continue
-            record = moving.get(number)
-            if record is None and (record := self._unknown(group)) is None:
-                continue
-            led.add(number)
-            self._drive_one(group, record, self._watched.setdefault(number, _Watched(since=now)), now)
+        moving = {record.group: record for _, record in self._view.moving() if record.move is not None}
+        led = set()
+        for number, record in {**self._ahead(now), **moving}.items():
+            group = self._multiraft.groups.get(number)
+            if group is not None and group.is_leader:
+                led.add(number)
+                self._drive_one(group, record, self._watched.setdefault(number, _Watched(since=now)), now)
         if self._leads_metadata():
             self._watch_leaderless(moving.values(), led, now)
         for number in self._watched.keys() - led - moving.keys():
@@ -159,12 +165,21 @@ class MoveDriver:
             self._pace.look(now)
         return bool(led)
 
-    def _unknown(self, group: RaftGroup) -> PartitionRecord | None:
-        """The partition of a group whose log is ahead of the metadata here: amid a move, or past one."""
-        latest, found = group.configuration, self._view.group(group.group_id)
-        if latest is None or found is None:
-            return None
-        return found[1] if latest.move or latest.version > found[1].configuration_version else None
+    def _ahead(self, now: float) -> dict[int, PartitionRecord]:
+        """Partitions led here whose log is ahead of the metadata: amid a move, or past one. Seldom looked for among
+        all, since there are few."""
+        watched = (group for number in self._watched if (group := self._multiraft.groups.get(number)) is not None)
+        groups: Iterable[RaftGroup] = watched
+        if now >= self._scan_at:
+            self._scan_at, groups = now + LOOK_S, self._multiraft.groups.values()
+        ahead = {}
+        for group in groups:
+            latest, found = group.configuration, self._view.group(group.group_id)
+            if group.is_leader and latest is not None and found is not None:
+                record = found[1]
+                if latest.move or latest.version > record.configuration_version:
+                    ahead[group.group_id] = record
+        return ahead
 
     def _drive_one(self, group: RaftGroup, record: PartitionRecord, watched: _Watched, now: float) -> None:
         try:
@@ -190,7 +205,7 @@ class MoveDriver:
     def _report_end(self, group: RaftGroup, latest: Configuration, watched: _Watched, now: float) -> None:
         if now - watched.reported_at >= REPORT_AGAIN_S:
             watched.reported_at = now
-            self._propose(finish_move(group.group_id, latest.ended, latest.version, latest.voters), watched)
+            self._propose(finish_move(group.group_id, latest.ended, latest.version, latest.voters))
 
     def _hand_over(self, group: RaftGroup, step: HandLeadershipOver, watched: _Watched, now: float) -> None:
         if now - watched.handed_over_at < RETRY_S:
@@ -224,7 +239,7 @@ class MoveDriver:
         if not watched.stalled and now - watched.since >= STALLED_AFTER_S:
             watched.stalled = True
             log.warning("group %d: the move makes no progress: %s", group.group_id, why or "nothing is in its way")
-            self._propose(stall_move(group.group_id, move.id), watched)
+            self._propose(stall_move(group.group_id, move.id))
         state = _state(step, latest, move, near=left == 0)
         watched.status = MoveStatus(group.group_id, state, why, entries, min(left, entries), watched.stalled)
 
@@ -239,12 +254,12 @@ class MoveDriver:
                 watched.marks, watched.since = marks, now
             elif now - watched.since >= STALLED_AFTER_S and now - watched.reported_at >= REPORT_AGAIN_S:
                 watched.reported_at = now
-                self._propose(stall_move(record.group, record.move.id), watched)
+                self._propose(stall_move(record.group, record.move.id))
 
-    def _propose(self, command: Command, watched: _Watched) -> None:
+    def _propose(self, command: Command) -> None:
         task = asyncio.get_running_loop().create_task(self._report(command), name="report of a move")
-        watched.reporting.add(task)
-        task.add_done_callback(watched.reporting.discard)
+        self._reporting.add(task)
+        task.add_done_callback(self._reporting.discard)
 
     async def _report(self, command: Command) -> None:
         crash_point("move-before-report")

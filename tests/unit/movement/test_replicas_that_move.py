@@ -1,0 +1,188 @@
+"""Replicas of a node as the metadata move them: opened, closed and erased, and by no older word than that."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+
+from cluster.features import Features
+from cluster.metadata import COORDINATORS, LogRecord, MoveRecord, PartitionRecord
+from cluster.raft import MultiRaft, births_over, stored_birth, stored_groups
+from cluster.raft.membership.configuration import Replica, with_learner
+from node.partition.offset_index import group_range
+from node.replica_manager import ReplicaManager
+from node.routing_events import RoutingEvents
+from tests.simulation.world.disk import SimDisk
+from tests.unit.raft.cluster import HandClock
+
+GROUP, NODE = 4, 1
+FOUNDING = PartitionRecord("0", GROUP, (1,))
+GONE = PartitionRecord("0", GROUP, (2,), births=(10,), founding=(1,), configuration_version=4)
+BACK = replace(GONE, move=MoveRecord(20, 4, Replica(NODE, 20), Replica(2, 10)))
+
+
+class OneGroup:
+    """Metadata of one group, as a node knows them."""
+
+    def __init__(self, record: PartitionRecord, log: str) -> None:
+        self.record = record
+        self.log = LogRecord(log, 1, 1, None, None, 1, (record,))
+
+    def hosted_by(self, node: int) -> list[Any]:
+        return [(self.log, self.record)] if self.record.replica_on(node) else []
+
+    def group(self, group: int) -> Any:
+        return (self.log, self.record) if group == GROUP else None
+
+    def was_deleted(self, group: int) -> bool:
+        return False
+
+    def incarnation(self, node: int) -> int:
+        return 0
+
+    def lost_below_group(self, node: int) -> int:
+        return 0
+
+    def lost_below_birth(self, node: int) -> int:
+        return 0
+
+
+class MovingReplicas:
+    """A node with its disk, which may start again."""
+
+    def __init__(self, record: PartitionRecord = FOUNDING, log: str = "trades") -> None:
+        self.disk: Any = SimDisk()
+        self.view, self.clock = OneGroup(record, log), HandClock()
+        self.start()
+
+    def start(self) -> None:
+        self.multiraft = MultiRaft(
+            NODE, self.disk, self.clock, random.Random(1), lambda peer, messages: None, active_version=lambda: 15
+        )
+        self.replicas = ReplicaManager(
+            NODE, self.multiraft, self.disk, cast(Any, self.view), RoutingEvents(),
+            min_free_bytes=0, features=Features(heard=15),
+        )  # fmt: skip
+
+    def turn(self) -> None:
+        for _ in range(5):
+            self.clock.now += 1.0
+            turn = self.multiraft.turn()
+            if turn is not None:
+                self.disk.sync()
+                self.multiraft.release(turn)
+
+    def knows(self, record: PartitionRecord) -> None:
+        self.view.record = record
+        self.replicas.reconcile()
+        self.turn()
+
+    @property
+    def birth(self) -> int | None:
+        group = self.multiraft.groups.get(GROUP)
+        return None if group is None else group.birth
+
+
+def _settled() -> MovingReplicas:
+    node = MovingReplicas()
+    node.replicas.metadata_are_current()
+    node.turn()
+    assert node.birth == 1
+    return node
+
+
+async def test_nothing_is_opened_for_the_first_time_before_the_metadata_are_current() -> None:
+    node = MovingReplicas()
+    node.replicas.reconcile()
+    assert node.birth is None
+    node.replicas.metadata_are_current()
+    assert node.birth == 1
+    node.turn()
+    node.start()
+    node.replicas.reconcile()
+    assert node.birth == 1, "what is stored is opened at once"
+
+
+@pytest.mark.parametrize("log", ["trades", COORDINATORS])
+async def test_what_has_moved_elsewhere_is_closed_and_erased_and_never_opened_again(log: str) -> None:
+    node = MovingReplicas(log=log)
+    node.replicas.metadata_are_current()
+    node.turn()
+    batch = node.disk.batch()
+    batch.put(group_range(GROUP)[0] + b"row", b"of the partition")
+    node.disk.write(batch)
+    node.knows(GONE)
+    assert node.birth is None
+    assert node.replicas.replica(GROUP) is None
+    assert stored_groups(node.disk) == []
+    assert births_over(GROUP, node.disk) == 1
+    assert list(node.disk.scan(*group_range(GROUP))) == []
+    node.knows(FOUNDING)
+    assert node.birth is None, "metadata that are behind"
+    node.knows(BACK)
+    assert node.birth == 20
+
+
+async def test_one_that_left_and_came_back_at_once_is_another_replica() -> None:
+    node = _settled()
+    node.knows(BACK)
+    assert (node.birth, births_over(GROUP, node.disk)) == (20, 1)
+    assert node.multiraft.groups[GROUP].configuration is None, "it knows nothing of the members"
+
+
+async def test_metadata_that_are_behind_erase_nothing() -> None:
+    node = _settled()
+    group = node.multiraft.groups[GROUP]
+    latest = group.configuration
+    assert latest is not None
+    for move in (30, 40, 50, 60):
+        learner = with_learner(replace(latest, move=0), Replica(2, move), move)
+        latest = replace(learner, learners=frozenset({Replica(2, move)}))
+    group.log_store.configurations._rows.append((1, latest))
+    node.knows(replace(GONE, configuration_version=latest.version))
+    assert node.birth == 1
+    node.knows(replace(GONE, configuration_version=latest.version + 1))
+    assert node.birth is None
+
+
+async def test_what_a_node_was_killed_over_is_erased_once_its_metadata_are_current() -> None:
+    node = _settled()
+    node.start()
+    node.view.record = GONE
+    node.replicas.reconcile()
+    node.replicas.erase_leftovers()
+    assert stored_birth(GROUP, node.disk) == 1, "the metadata may be those of before"
+    node.replicas.metadata_are_current()
+    assert stored_birth(GROUP, node.disk) is None
+    assert births_over(GROUP, node.disk) == 1
+
+
+async def test_rows_that_an_erased_life_left_are_not_those_of_the_next() -> None:
+    node = _settled()
+    node.knows(GONE)
+    batch = node.disk.batch()
+    batch.put(group_range(GROUP)[0] + b"row", b"left by a crash")
+    node.disk.write(batch)
+    node.knows(BACK)
+    assert list(node.disk.scan(*group_range(GROUP))) == []
+
+
+async def test_another_preferred_leader_is_taken_over_while_the_replica_is_open() -> None:
+    node = _settled()
+    assert node.multiraft.groups[GROUP].preferred == 1
+    node.knows(replace(FOUNDING, replicas=(2, 1), births=(7, 1), founding=(1,), configuration_version=4))
+    assert node.multiraft.groups[GROUP].preferred == 2
+    move = MoveRecord(20, 4, None, Replica(2, 7))
+    node.knows(replace(FOUNDING, replicas=(2, 1), births=(7, 1), founding=(1,), configuration_version=4, move=move))
+    assert node.multiraft.groups[GROUP].preferred is None
+
+
+async def test_nothing_is_opened_or_closed_while_the_node_stops() -> None:
+    node = _settled()
+    node.replicas.close()
+    node.multiraft.close()
+    node.knows(GONE)
+    assert stored_birth(GROUP, node.disk) == 1
