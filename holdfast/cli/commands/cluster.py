@@ -326,7 +326,7 @@ def moves(frame: CommandFrame, cancel: str | None) -> None:
 )
 @command_frame()
 def settled(frame: CommandFrame, wait_s: float) -> None:
-    """Tell whether all is in order: no replica moves, none is missing or behind, and every partition has a leader.
+    """Say whether all is in order: no replica moves, none is missing or behind, and every partition has a leader.
     Exit status 1 when it is not."""
     found = run(_await_settled(frame, wait_s))
     frame.output.result({**found, "settled": not _unsettled(found)})

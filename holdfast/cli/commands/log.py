@@ -195,7 +195,7 @@ def _confirm(name: str, losses: Losses) -> None:
 
 @log.command("reassign")
 @click.argument("partition", metavar="LOG/PARTITION")
-@click.option("--to", "nodes", required=True, metavar="N,N,...", help="Nodes that are to keep it, the leader first.")
+@click.option("--to", "nodes", required=True, metavar="N,N,...", help="Keep it on these nodes, the leader first.")
 @command_frame()
 def reassign(frame: CommandFrame, partition: str, nodes: str) -> None:
     """Move a partition to other nodes, while it is used. Returns at once: `holdfast cluster moves` shows how far it is,
