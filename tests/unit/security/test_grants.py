@@ -104,9 +104,9 @@ def test_every_request_is_somebodys_to_make() -> None:
     all_of_them = {f"{kind}.{verb}" for kind, verb in protocol.REQUESTS}
     assert set(permissions.REQUESTS) <= all_of_them
     for_administrators = {
-        "node.drain", "node.resume", "node.repair", "node.readmit", "cluster.finalize", "cluster.cancel-moves", "user.add",
-        "user.password", "user.roles", "user.remove", "user.list", "grant.add", "grant.remove", "grant.list", "transaction-group.forget",
-        "rule.add", "rule.rotate", "rule.remove", "rule.keys", "rule.list",
+        "node.drain", "node.resume", "node.repair", "node.readmit", "cluster.finalize", "cluster.cancel-moves",
+        "user.add", "user.password", "user.roles", "user.remove", "user.list", "grant.add", "grant.remove", "grant.list",
+        "transaction-group.forget", "rule.add", "rule.rotate", "rule.remove", "rule.keys", "rule.list",
     }  # fmt: skip
     assert all_of_them - set(permissions.REQUESTS) == for_administrators
     for operation in for_administrators:
