@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from cluster.metadata import MoveRecord, PartitionRecord
 from cluster.raft.membership.changes import Wish
 from cluster.raft.membership.configuration import Configuration, Replica, founding
 from tests.simulation.checker import Violation
@@ -56,6 +57,15 @@ class GroupWishes:
         if self.wish is not None:
             wanted |= {replica for replica in (self.wish.voter, self.wish.learner) if replica is not None}
         return next((replica.birth for replica in wanted if replica.node == node), None)
+
+    def as_record(self, group: int) -> PartitionRecord:
+        """The group as the metadata of a node have it."""
+        settled, wish = sorted(self.configuration.replicas), self.wish
+        move = None if wish is None else MoveRecord(wish.move, wish.version, wish.voter or wish.learner, wish.gone)
+        return PartitionRecord(
+            "0", group, tuple(one.node for one in settled), tuple(one.birth for one in settled), self.founders,
+            self.configuration.version, move=move,
+        )  # fmt: skip
 
 
 @dataclass

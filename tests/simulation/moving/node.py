@@ -24,7 +24,7 @@ from cluster.raft import (
 from cluster.raft.membership.changes import AppendConfiguration, HandLeadershipOver, MoveEnded
 from cluster.raft.membership.configuration import Replica
 from cluster.versions import MEMBERS_CHANGE_FROM
-from node.movement.lifecycle import is_over
+from node.movement.lifecycle import LostBelow, is_over, opening
 from tests.simulation.moving.board import Board, GroupWishes
 from tests.simulation.watched_groups import WatchedMultiRaft
 from tests.simulation.world.disk import SimBatch
@@ -158,16 +158,16 @@ class MovingNode(SimNode):
     def _open(self, number: int, birth: int, known: GroupWishes) -> None:
         judge: Any = self.board.judges[number]
         lost_below = self.board.lost_below.get(self.id, 0)
-        is_new = stored_birth(number, self.disk) != birth
-        if is_new and not self._is_confirmed:
+        lost = LostBelow(number + 1 if lost_below else 0, lost_below)
+        found = opening(known.as_record(number), self.id, self.disk, lost)
+        if found is None or (found.is_new and not self._is_confirmed):
             return
         self.machines[number] = machine = ListOfEntries()
         with contextlib.suppress(OtherBirth):
             group = self.multiraft.open_group(
-                number, known.founders if birth == 1 else (), machine,
-                birth=birth, moved=known.had_a_move, mute=birth < lost_below,
+                number, found.members, machine, birth=found.birth, moved=found.moved, mute=found.mute,
             )  # fmt: skip
-            if is_new and not group.log_store.mute:
+            if found.is_new and not group.log_store.mute:
                 judge.opens(Replica(self.id, birth))
             self.schedule.trace(f"{self.id} opens group {number} as birth {birth}")
 

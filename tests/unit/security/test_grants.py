@@ -105,8 +105,8 @@ def test_every_request_is_somebodys_to_make() -> None:
     assert set(permissions.REQUESTS) <= all_of_them
     for_administrators = {
         "node.drain", "node.resume", "node.repair", "node.readmit", "cluster.finalize", "cluster.cancel-moves",
-        "user.add", "user.password", "user.roles", "user.remove", "user.list", "grant.add", "grant.remove", "grant.list",
-        "transaction-group.forget", "rule.add", "rule.rotate", "rule.remove", "rule.keys", "rule.list",
+        "user.add", "user.password", "user.roles", "user.remove", "user.list", "grant.add", "grant.remove",
+        "grant.list", "transaction-group.forget", "rule.add", "rule.rotate", "rule.remove", "rule.keys", "rule.list",
     }  # fmt: skip
     assert all_of_them - set(permissions.REQUESTS) == for_administrators
     for operation in for_administrators:
