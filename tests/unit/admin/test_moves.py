@@ -1,0 +1,116 @@
+"""Administration of moves: refused before its version is active, and shown as leaders tell of them."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from cluster.features import Features
+from cluster.metadata import MetadataMachine, MetadataView, NotConfirmed, create_log, encode_command, register_node
+from cluster.rpc import ReplicaState
+from node.admin.errors import AdminRequestFailed
+from node.admin.moves import MoveAdministration
+from tests.simulation.world.disk import SimBatch
+
+
+class Asked:
+    """A node that administers moves; its peers answer what the test says."""
+
+    def __init__(self, version: int = 15) -> None:
+        self.machine, self.index = MetadataMachine(), 1
+        self.view = MetadataView(self.machine)
+        for node in range(1, 5):
+            self.do(register_node(node, f"h:{node}", {}))
+        self.do(create_log("a", now_ms=1, partitions=2, replicas=3))
+        self.leaders: dict[int, int] = {1: 1, 2: 2}
+        self.states: dict[int, list[ReplicaState] | None] = {node: [] for node in range(1, 5)}
+        self.is_current = True
+        self.moves = MoveAdministration(cast(Any, self), self.view, self.leaders.get, self.ask, Features(heard=version))
+
+    def do(self, command: Any) -> Any:
+        self.index += 1
+        return self.machine.apply(self.index, 1, encode_command(command), SimBatch())
+
+    async def execute(self, command: Any) -> Any:
+        return self.do(command)
+
+    async def current(self) -> None:
+        if not self.is_current:
+            raise NotConfirmed("no majority")
+
+    async def ask(self, nodes: Any, groups: Any) -> Any:
+        told = {node: self.states[node] for node in nodes}
+        return {
+            node: None if states is None else {one.group: one for one in states if not groups or one.group in groups}
+            for node, states in told.items()
+        }
+
+    async def reassign(self, partition: int, to: Any, **more: Any) -> Any:
+        return await self.moves.reassign({"name": "a", "partition": partition, "to": to, **more})
+
+
+async def _refused(work: Any) -> str:
+    with pytest.raises(AdminRequestFailed) as error:
+        await work
+    return f"{error.value.code}: {error.value}"
+
+
+async def test_nothing_moves_before_its_version_is_active() -> None:
+    asked = Asked(version=14)
+    for work in (asked.reassign(0, "1,2,4"), asked.moves.moves({}), asked.moves.cancel({})):
+        assert "not-allowed: replicas move between nodes from version 15 on" in await _refused(work)
+
+
+async def test_what_may_be_old_is_not_told_and_what_is_wrong_is_named() -> None:
+    asked = Asked()
+    assert "not-found: partition 7 does not exist: log a has 0 to 1" in await _refused(asked.reassign(7, "1,2,4"))
+    assert "invalid-argument: to: must name nodes by their numbers" in await _refused(asked.reassign(0, "1,,4"))
+    assert "not-found: there is no log 'b'" in await _refused(asked.moves.cancel({"name": "b"}))
+    asked.is_current = False
+    assert "unavailable: what this node knows may be old" in await _refused(asked.moves.moves({}))
+
+
+async def test_a_move_is_shown_as_its_leader_tells_it() -> None:
+    asked = Asked()
+    answer = await asked.reassign(0, "4,1,2")
+    assert (answer["log"], answer["partition"], answer["target"]) == ("a", "0", [4, 1, 2])
+    [move] = (await asked.moves.moves({}))["moves"]
+    assert (move["state"], move["waits_for"]) == ("wished", "the leader of the partition has not begun yet")
+    asked.states[1] = [
+        ReplicaState(
+            group=1, votes=True, move_state="copying", move_waits_for="it", move_entries=9, move_entries_left=3
+        )
+    ]
+    [move] = (await asked.moves.moves({}))["moves"]
+    assert (move["add"], move["state"], move["waits_for"]) == (4, "copying", "it")
+    assert (move["entries"], move["entries_left"]) == (9, 3)
+    told = asked.states[1]
+    assert told is not None
+    told[0].move_stalled = True
+    assert (await asked.moves.moves({}))["moves"][0]["state"] == "stalled"
+    del asked.leaders[1]
+    [move] = (await asked.moves.moves({}))["moves"]
+    assert (move["state"], move["waits_for"]) == ("no leader", "a majority of nodes 1, 2, 3 must be up")
+
+
+async def test_a_cancel_names_what_it_asked() -> None:
+    asked = Asked()
+    for record in asked.view.logs["a"].partitions:
+        coming = next(node for node in range(1, 5) if node not in record.replicas)
+        await asked.reassign(int(record.name), ",".join(map(str, (coming, *record.replicas[:2]))))
+    assert [one["partition"] for one in (await asked.moves.cancel({"name": "a", "partition": 1}))["asked"]] == ["1"]
+    assert [one["partition"] for one in (await asked.moves.cancel({}))["asked"]] == ["0", "1"]
+    assert all(record.move is None or record.move.cancel_asked for _, record in asked.view.moving())
+
+
+async def test_what_is_not_in_order_is_named_besides_moves() -> None:
+    asked = Asked()
+    assert (await asked.moves.moves({}))["unsettled"] == []
+    asked.states[4] = None
+    asked.states[2] = [ReplicaState(group=1, votes=False)]
+    del asked.leaders[2]
+    unsettled = (await asked.moves.moves({}))["unsettled"]
+    assert "node 4 does not answer" in unsettled
+    assert "the replica of a/0 on node 2 is not complete" in unsettled
+    assert "a/1 has no leader" in unsettled
