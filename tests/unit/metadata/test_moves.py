@@ -267,6 +267,17 @@ def test_another_target_cancels_a_move_that_leads_elsewhere_only() -> None:
     assert metadata.record().replicas == (1, 2, 5)
 
 
+def test_a_log_that_is_deleted_ends_its_moves_and_leaves_its_slots() -> None:
+    metadata = Metadata(2)
+    for name in ("a", "b"):
+        metadata.log(partitions=8, replicas=1, name=name)
+        on_one = [one for one in metadata.view.logs[name].partitions if one.replicas == (1,)]
+        metadata.done(reassign([(one.group, 0, (2,)) for one in on_one]))
+    assert {log.name for log, record in metadata.view.moving() if record.move is not None} == {"a"}
+    metadata.done(delete_log("a"))
+    assert {log.name for log, record in metadata.view.moving() if record.move is not None} == {"b"}
+
+
 def test_a_node_that_lost_its_disk_gets_another_replica_and_its_births_are_noted() -> None:
     metadata = Metadata()
     metadata.log()

@@ -143,6 +143,25 @@ async def test_a_report_is_repeated_until_the_metadata_show_it() -> None:
     await driven.until(lambda: driven.record.move is None)
 
 
+async def test_an_end_that_is_not_committed_is_not_reported() -> None:
+    driven = Driven()
+    driven.aim(1, 2, 4)
+    await driven.until(lambda: driven.stage.configuration(1).is_joint)
+    driven.stage.until(lambda: driven.stage.group(1).commit_index == driven.stage.group(1).last_index)
+    for node in (2, 3, 4):
+        driven.stage.isolate(node)
+    driven.drivers[1].drive(driven.stage.clock.now)
+    assert not driven.stage.configuration(1).is_joint
+    for _ in range(5):
+        driven.drivers[1].drive(driven.stage.clock.now)
+        await asyncio.sleep(0)
+        driven.stage.run(0.02)
+    assert driven.stage.group(1).is_leader
+    assert not driven.reports
+    driven.stage.heal()
+    await driven.until(lambda: driven.record.move is None)
+
+
 async def test_another_leader_goes_on_where_the_first_one_ended() -> None:
     driven = Driven()
     driven.aim(1, 2, 4)

@@ -12,6 +12,7 @@ from cluster.features import Features
 from cluster.metadata import COORDINATORS, LogRecord, MoveRecord, PartitionRecord
 from cluster.raft import MultiRaft, births_over, stored_birth, stored_groups
 from cluster.raft.membership.configuration import Replica, with_learner
+from node.admin.errors import CannotRepair
 from node.partition.offset_index import group_range
 from node.replica_manager import ReplicaManager
 from node.routing_events import RoutingEvents
@@ -158,6 +159,37 @@ async def test_what_a_node_was_killed_over_is_erased_once_its_metadata_are_curre
     node.replicas.metadata_are_current()
     assert stored_birth(GROUP, node.disk) is None
     assert births_over(GROUP, node.disk) == 1
+
+
+async def test_one_that_is_open_is_closed_only_once_the_metadata_are_current() -> None:
+    node = _settled()
+    node.start()
+    node.knows(FOUNDING)
+    assert node.birth == 1
+    node.knows(GONE)
+    assert node.birth == 1, "the metadata may be those of before"
+    node.replicas.metadata_are_current()
+    assert node.birth is None
+
+
+async def test_a_replica_that_is_repaired_stays_what_it_was() -> None:
+    record = replace(GONE, replicas=(2, 1), births=(10, 20), configuration_version=7)
+    node = MovingReplicas(record)
+    node.replicas.metadata_are_current()
+    node.turn()
+    node.replicas.repair(GROUP)
+    assert (node.birth, stored_birth(GROUP, node.disk)) == (20, 20)
+    assert node.multiraft.groups[GROUP].log_store.mute
+
+
+async def test_the_only_voter_is_not_given_up_for_a_learner() -> None:
+    node = _settled()
+    latest = node.multiraft.groups[GROUP].configuration
+    assert latest is not None
+    node.multiraft.groups[GROUP].log_store.configurations._rows.append((1, with_learner(latest, Replica(2, 20), 20)))
+    assert node.multiraft.groups[GROUP].members == (1, 2)
+    with pytest.raises(CannotRepair, match="has no other replica"):
+        node.replicas.repair(GROUP)
 
 
 async def test_rows_that_an_erased_life_left_are_not_those_of_the_next() -> None:
