@@ -15,9 +15,9 @@ from collections.abc import Callable
 
 from cluster.versions import MEMBERS_CHANGE_FROM, OURS, UNSET, VersionRange
 
-FEATURES: dict[str, int] = {"membership": MEMBERS_CHANGE_FROM, "racks": 15}
+FEATURES: dict[str, int] = {"membership": MEMBERS_CHANGE_FROM, "nodes": MEMBERS_CHANGE_FROM, "racks": 15}
 """The version that brings each feature. `membership`: groups change their members (`cluster/raft/membership`).
-`racks`: the metadata know where nodes stand."""
+`nodes`: nodes join and leave a cluster (`cluster/metadata/nodes`). `racks`: the metadata know where nodes stand."""
 
 
 class Features:

@@ -28,7 +28,7 @@ from cluster.metadata.types import (
     Refusal,
 )
 from cluster.metadata.users_and_grants import AccessState, grant_from_pb, grant_to_pb, user_from_pb, user_to_pb
-from cluster.raft.membership.configuration import FOUNDING_VERSION, Replica
+from cluster.raft.membership.configuration import FOUNDING_BIRTH, FOUNDING_VERSION, Replica
 from cluster.stale_copy_detection import KnownStart
 from cluster.versions import UNSET, Layouts, VersionRange
 
@@ -160,6 +160,8 @@ def encode_checkpoint(state: MetadataState, version: int = UNSET) -> bytes:
                 newest=node.versions.newest,
                 rack=node.rack,
                 lost_below_birth=node.lost_below_birth,
+                leaving=node.state == "leaving",
+                birth=node.birth if node.birth != FOUNDING_BIRTH else 0,
             )
             for _, node in sorted(state.nodes.items())
         ],
@@ -179,6 +181,8 @@ def encode_checkpoint(state: MetadataState, version: int = UNSET) -> bytes:
         rules=[rule_to_pb(rule) for _, rule in sorted(state.access.rules.items())],
         cluster_id=state.cluster_id,
         active_version=state.active_version,
+        announced=sorted(state.announced),
+        tombstones=[pb.Tombstone(node=node, incarnations=known) for node, known in sorted(state.tombstones.items())],
         next_birth=state.next_birth if state.next_birth != FIRST_BIRTH else 0,
     )
     return checkpoint.SerializeToString(deterministic=True)
@@ -210,6 +214,8 @@ def decode_checkpoint(data: bytes) -> MetadataState:
                 VersionRange(node.oldest, node.newest),
                 node.rack,
                 node.lost_below_birth,
+                "leaving" if node.leaving else "active",
+                node.birth or FOUNDING_BIRTH,
             )
             for node in checkpoint.nodes
         },
@@ -227,6 +233,8 @@ def decode_checkpoint(data: bytes) -> MetadataState:
         cluster_id=checkpoint.cluster_id,
         active_version=checkpoint.active_version,
         next_birth=checkpoint.next_birth or FIRST_BIRTH,
+        announced=dict.fromkeys(checkpoint.announced),
+        tombstones={one.node: tuple(one.incarnations) for one in checkpoint.tombstones},
     )
     for log in state.logs.values():
         for partition in log.partitions:

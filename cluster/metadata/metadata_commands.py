@@ -40,17 +40,47 @@ def register_node(
     start: DirectoryStart = NOT_TOLD,
     cluster_id: int = 0,
     versions: VersionRange = NO_VERSIONS,
+    *,
+    joins: bool = False,
 ) -> pb.Command:
     """Command that registers a node. `listeners`: advertised AMQP address by listener name, the default one first.
     `incarnation`, `start`: of the node's data directory; 0 (in tests) is not compared. `cluster_id`: drawn, for a
-    cluster that has none yet. `versions`: that the node's program knows."""
+    cluster that has none yet. `versions`: that the node's program knows. `joins`: the cluster did not begin with it."""
     command = pb.RegisterNode(
         node=node, rpc_address=rpc_address, incarnation=incarnation, boot=start.boot, cluster_id=cluster_id,
-        oldest=versions.oldest, newest=versions.newest,
+        oldest=versions.oldest, newest=versions.newest, joins=joins,
     )  # fmt: skip
     command.marks.extend(start.marks)
     command.listeners.extend(pb.Listener(name=name, address=address) for name, address in listeners.items())
     return pb.Command(register_node=command)
+
+
+def add_node(node: int) -> pb.Command:
+    """Command that announces a node. Feature `nodes`, like the three below."""
+    return pb.Command(add_node=pb.AddNode(node=_node(node)))
+
+
+def leave_node(node: int) -> pb.Command:
+    """Command by which a node begins to leave."""
+    return pb.Command(leave_node=pb.LeaveNode(node=_node(node)))
+
+
+def stay_node(node: int) -> pb.Command:
+    """Command that takes back what was said of a node that leaves, or is to come."""
+    return pb.Command(stay_node=pb.StayNode(node=_node(node)))
+
+
+def remove_node(node: int) -> pb.Command:
+    """Command that removes a node which keeps nothing any more."""
+    return pb.Command(remove_node=pb.RemoveNode(node=node))
+
+
+def _node(node: int) -> int:
+    _whole("node", node)
+    low, high = NODE
+    if not low <= node <= high:
+        raise InvalidRequest(f"node: out of range, it must be {low} to {high}")
+    return node
 
 
 def set_rack(node: int, rack: str) -> pb.Command:

@@ -15,7 +15,7 @@ class Listener(_message.Message):
     def __init__(self, name: _Optional[str] = ..., address: _Optional[str] = ...) -> None: ...
 
 class RegisterNode(_message.Message):
-    __slots__ = ("node", "rpc_address", "listeners", "incarnation", "boot", "marks", "cluster_id", "oldest", "newest")
+    __slots__ = ("node", "rpc_address", "listeners", "incarnation", "boot", "marks", "cluster_id", "oldest", "newest", "joins")
     NODE_FIELD_NUMBER: _ClassVar[int]
     RPC_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     LISTENERS_FIELD_NUMBER: _ClassVar[int]
@@ -25,6 +25,7 @@ class RegisterNode(_message.Message):
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     OLDEST_FIELD_NUMBER: _ClassVar[int]
     NEWEST_FIELD_NUMBER: _ClassVar[int]
+    JOINS_FIELD_NUMBER: _ClassVar[int]
     node: int
     rpc_address: str
     listeners: _containers.RepeatedCompositeFieldContainer[Listener]
@@ -34,7 +35,40 @@ class RegisterNode(_message.Message):
     cluster_id: int
     oldest: int
     newest: int
-    def __init__(self, node: _Optional[int] = ..., rpc_address: _Optional[str] = ..., listeners: _Optional[_Iterable[_Union[Listener, _Mapping]]] = ..., incarnation: _Optional[int] = ..., boot: _Optional[int] = ..., marks: _Optional[_Iterable[int]] = ..., cluster_id: _Optional[int] = ..., oldest: _Optional[int] = ..., newest: _Optional[int] = ...) -> None: ...
+    joins: bool
+    def __init__(self, node: _Optional[int] = ..., rpc_address: _Optional[str] = ..., listeners: _Optional[_Iterable[_Union[Listener, _Mapping]]] = ..., incarnation: _Optional[int] = ..., boot: _Optional[int] = ..., marks: _Optional[_Iterable[int]] = ..., cluster_id: _Optional[int] = ..., oldest: _Optional[int] = ..., newest: _Optional[int] = ..., joins: _Optional[bool] = ...) -> None: ...
+
+class AddNode(_message.Message):
+    __slots__ = ("node",)
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    node: int
+    def __init__(self, node: _Optional[int] = ...) -> None: ...
+
+class LeaveNode(_message.Message):
+    __slots__ = ("node",)
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    node: int
+    def __init__(self, node: _Optional[int] = ...) -> None: ...
+
+class StayNode(_message.Message):
+    __slots__ = ("node",)
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    node: int
+    def __init__(self, node: _Optional[int] = ...) -> None: ...
+
+class RemoveNode(_message.Message):
+    __slots__ = ("node",)
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    node: int
+    def __init__(self, node: _Optional[int] = ...) -> None: ...
+
+class Tombstone(_message.Message):
+    __slots__ = ("node", "incarnations")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    INCARNATIONS_FIELD_NUMBER: _ClassVar[int]
+    node: int
+    incarnations: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, node: _Optional[int] = ..., incarnations: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class ActivateVersion(_message.Message):
     __slots__ = ("version", "starts")
@@ -263,7 +297,7 @@ class StallMove(_message.Message):
     def __init__(self, group: _Optional[int] = ..., move: _Optional[int] = ...) -> None: ...
 
 class Command(_message.Message):
-    __slots__ = ("request_id", "register_node", "create_log", "alter_log", "delete_log", "readmit_node", "put_user", "remove_user", "put_grant", "remove_grant", "activate_version", "put_rule", "rotate_rule", "remove_rule", "set_rack", "reassign", "cancel_moves", "finish_move", "stall_move")
+    __slots__ = ("request_id", "register_node", "create_log", "alter_log", "delete_log", "readmit_node", "put_user", "remove_user", "put_grant", "remove_grant", "activate_version", "put_rule", "rotate_rule", "remove_rule", "set_rack", "reassign", "cancel_moves", "finish_move", "stall_move", "add_node", "leave_node", "stay_node", "remove_node")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     REGISTER_NODE_FIELD_NUMBER: _ClassVar[int]
     CREATE_LOG_FIELD_NUMBER: _ClassVar[int]
@@ -283,6 +317,10 @@ class Command(_message.Message):
     CANCEL_MOVES_FIELD_NUMBER: _ClassVar[int]
     FINISH_MOVE_FIELD_NUMBER: _ClassVar[int]
     STALL_MOVE_FIELD_NUMBER: _ClassVar[int]
+    ADD_NODE_FIELD_NUMBER: _ClassVar[int]
+    LEAVE_NODE_FIELD_NUMBER: _ClassVar[int]
+    STAY_NODE_FIELD_NUMBER: _ClassVar[int]
+    REMOVE_NODE_FIELD_NUMBER: _ClassVar[int]
     request_id: bytes
     register_node: RegisterNode
     create_log: CreateLog
@@ -302,7 +340,11 @@ class Command(_message.Message):
     cancel_moves: CancelMoves
     finish_move: FinishMove
     stall_move: StallMove
-    def __init__(self, request_id: _Optional[bytes] = ..., register_node: _Optional[_Union[RegisterNode, _Mapping]] = ..., create_log: _Optional[_Union[CreateLog, _Mapping]] = ..., alter_log: _Optional[_Union[AlterLog, _Mapping]] = ..., delete_log: _Optional[_Union[DeleteLog, _Mapping]] = ..., readmit_node: _Optional[_Union[ReadmitNode, _Mapping]] = ..., put_user: _Optional[_Union[PutUser, _Mapping]] = ..., remove_user: _Optional[_Union[RemoveUser, _Mapping]] = ..., put_grant: _Optional[_Union[PutGrant, _Mapping]] = ..., remove_grant: _Optional[_Union[RemoveGrant, _Mapping]] = ..., activate_version: _Optional[_Union[ActivateVersion, _Mapping]] = ..., put_rule: _Optional[_Union[PutRule, _Mapping]] = ..., rotate_rule: _Optional[_Union[RotateRule, _Mapping]] = ..., remove_rule: _Optional[_Union[RemoveRule, _Mapping]] = ..., set_rack: _Optional[_Union[SetRack, _Mapping]] = ..., reassign: _Optional[_Union[Reassign, _Mapping]] = ..., cancel_moves: _Optional[_Union[CancelMoves, _Mapping]] = ..., finish_move: _Optional[_Union[FinishMove, _Mapping]] = ..., stall_move: _Optional[_Union[StallMove, _Mapping]] = ...) -> None: ...
+    add_node: AddNode
+    leave_node: LeaveNode
+    stay_node: StayNode
+    remove_node: RemoveNode
+    def __init__(self, request_id: _Optional[bytes] = ..., register_node: _Optional[_Union[RegisterNode, _Mapping]] = ..., create_log: _Optional[_Union[CreateLog, _Mapping]] = ..., alter_log: _Optional[_Union[AlterLog, _Mapping]] = ..., delete_log: _Optional[_Union[DeleteLog, _Mapping]] = ..., readmit_node: _Optional[_Union[ReadmitNode, _Mapping]] = ..., put_user: _Optional[_Union[PutUser, _Mapping]] = ..., remove_user: _Optional[_Union[RemoveUser, _Mapping]] = ..., put_grant: _Optional[_Union[PutGrant, _Mapping]] = ..., remove_grant: _Optional[_Union[RemoveGrant, _Mapping]] = ..., activate_version: _Optional[_Union[ActivateVersion, _Mapping]] = ..., put_rule: _Optional[_Union[PutRule, _Mapping]] = ..., rotate_rule: _Optional[_Union[RotateRule, _Mapping]] = ..., remove_rule: _Optional[_Union[RemoveRule, _Mapping]] = ..., set_rack: _Optional[_Union[SetRack, _Mapping]] = ..., reassign: _Optional[_Union[Reassign, _Mapping]] = ..., cancel_moves: _Optional[_Union[CancelMoves, _Mapping]] = ..., finish_move: _Optional[_Union[FinishMove, _Mapping]] = ..., stall_move: _Optional[_Union[StallMove, _Mapping]] = ..., add_node: _Optional[_Union[AddNode, _Mapping]] = ..., leave_node: _Optional[_Union[LeaveNode, _Mapping]] = ..., stay_node: _Optional[_Union[StayNode, _Mapping]] = ..., remove_node: _Optional[_Union[RemoveNode, _Mapping]] = ...) -> None: ...
 
 class Partition(_message.Message):
     __slots__ = ("group", "replicas", "births", "founding", "configuration_version", "target", "move", "reason", "plan")
@@ -367,7 +409,7 @@ class Log(_message.Message):
     def __init__(self, name: _Optional[str] = ..., id: _Optional[int] = ..., replicas: _Optional[int] = ..., retention_ms: _Optional[int] = ..., retention_bytes: _Optional[int] = ..., created_ms: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[Partition, _Mapping]]] = ..., compression: _Optional[str] = ...) -> None: ...
 
 class Node(_message.Message):
-    __slots__ = ("node", "rpc_address", "listeners", "incarnation", "readmissions", "lost_below_group", "former_incarnations", "boot", "mark", "oldest", "newest", "rack", "lost_below_birth")
+    __slots__ = ("node", "rpc_address", "listeners", "incarnation", "readmissions", "lost_below_group", "former_incarnations", "boot", "mark", "oldest", "newest", "rack", "leaving", "birth", "lost_below_birth")
     NODE_FIELD_NUMBER: _ClassVar[int]
     RPC_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     LISTENERS_FIELD_NUMBER: _ClassVar[int]
@@ -380,6 +422,8 @@ class Node(_message.Message):
     OLDEST_FIELD_NUMBER: _ClassVar[int]
     NEWEST_FIELD_NUMBER: _ClassVar[int]
     RACK_FIELD_NUMBER: _ClassVar[int]
+    LEAVING_FIELD_NUMBER: _ClassVar[int]
+    BIRTH_FIELD_NUMBER: _ClassVar[int]
     LOST_BELOW_BIRTH_FIELD_NUMBER: _ClassVar[int]
     node: int
     rpc_address: str
@@ -393,8 +437,10 @@ class Node(_message.Message):
     oldest: int
     newest: int
     rack: str
+    leaving: bool
+    birth: int
     lost_below_birth: int
-    def __init__(self, node: _Optional[int] = ..., rpc_address: _Optional[str] = ..., listeners: _Optional[_Iterable[_Union[Listener, _Mapping]]] = ..., incarnation: _Optional[int] = ..., readmissions: _Optional[int] = ..., lost_below_group: _Optional[int] = ..., former_incarnations: _Optional[_Iterable[int]] = ..., boot: _Optional[int] = ..., mark: _Optional[int] = ..., oldest: _Optional[int] = ..., newest: _Optional[int] = ..., rack: _Optional[str] = ..., lost_below_birth: _Optional[int] = ...) -> None: ...
+    def __init__(self, node: _Optional[int] = ..., rpc_address: _Optional[str] = ..., listeners: _Optional[_Iterable[_Union[Listener, _Mapping]]] = ..., incarnation: _Optional[int] = ..., readmissions: _Optional[int] = ..., lost_below_group: _Optional[int] = ..., former_incarnations: _Optional[_Iterable[int]] = ..., boot: _Optional[int] = ..., mark: _Optional[int] = ..., oldest: _Optional[int] = ..., newest: _Optional[int] = ..., rack: _Optional[str] = ..., leaving: _Optional[bool] = ..., birth: _Optional[int] = ..., lost_below_birth: _Optional[int] = ...) -> None: ...
 
 class Result(_message.Message):
     __slots__ = ("code", "message", "log")
@@ -431,7 +477,7 @@ class User(_message.Message):
     def __init__(self, name: _Optional[str] = ..., sha256: _Optional[_Union[ScramKeys, _Mapping]] = ..., sha512: _Optional[_Union[ScramKeys, _Mapping]] = ..., roles: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Checkpoint(_message.Message):
-    __slots__ = ("version", "next_group", "next_log_id", "nodes", "logs", "remembered", "users", "grants", "access_secret", "cluster_id", "active_version", "rules", "next_birth")
+    __slots__ = ("version", "next_group", "next_log_id", "nodes", "logs", "remembered", "users", "grants", "access_secret", "cluster_id", "active_version", "rules", "next_birth", "announced", "tombstones")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     NEXT_GROUP_FIELD_NUMBER: _ClassVar[int]
     NEXT_LOG_ID_FIELD_NUMBER: _ClassVar[int]
@@ -445,6 +491,8 @@ class Checkpoint(_message.Message):
     ACTIVE_VERSION_FIELD_NUMBER: _ClassVar[int]
     RULES_FIELD_NUMBER: _ClassVar[int]
     NEXT_BIRTH_FIELD_NUMBER: _ClassVar[int]
+    ANNOUNCED_FIELD_NUMBER: _ClassVar[int]
+    TOMBSTONES_FIELD_NUMBER: _ClassVar[int]
     version: int
     next_group: int
     next_log_id: int
@@ -458,4 +506,6 @@ class Checkpoint(_message.Message):
     active_version: int
     rules: _containers.RepeatedCompositeFieldContainer[Rule]
     next_birth: int
-    def __init__(self, version: _Optional[int] = ..., next_group: _Optional[int] = ..., next_log_id: _Optional[int] = ..., nodes: _Optional[_Iterable[_Union[Node, _Mapping]]] = ..., logs: _Optional[_Iterable[_Union[Log, _Mapping]]] = ..., remembered: _Optional[_Iterable[_Union[Remembered, _Mapping]]] = ..., users: _Optional[_Iterable[_Union[User, _Mapping]]] = ..., grants: _Optional[_Iterable[_Union[Grant, _Mapping]]] = ..., access_secret: _Optional[bytes] = ..., cluster_id: _Optional[int] = ..., active_version: _Optional[int] = ..., rules: _Optional[_Iterable[_Union[Rule, _Mapping]]] = ..., next_birth: _Optional[int] = ...) -> None: ...
+    announced: _containers.RepeatedScalarFieldContainer[int]
+    tombstones: _containers.RepeatedCompositeFieldContainer[Tombstone]
+    def __init__(self, version: _Optional[int] = ..., next_group: _Optional[int] = ..., next_log_id: _Optional[int] = ..., nodes: _Optional[_Iterable[_Union[Node, _Mapping]]] = ..., logs: _Optional[_Iterable[_Union[Log, _Mapping]]] = ..., remembered: _Optional[_Iterable[_Union[Remembered, _Mapping]]] = ..., users: _Optional[_Iterable[_Union[User, _Mapping]]] = ..., grants: _Optional[_Iterable[_Union[Grant, _Mapping]]] = ..., access_secret: _Optional[bytes] = ..., cluster_id: _Optional[int] = ..., active_version: _Optional[int] = ..., rules: _Optional[_Iterable[_Union[Rule, _Mapping]]] = ..., next_birth: _Optional[int] = ..., announced: _Optional[_Iterable[int]] = ..., tombstones: _Optional[_Iterable[_Union[Tombstone, _Mapping]]] = ...) -> None: ...

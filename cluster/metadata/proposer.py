@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Protocol
 
 from google.protobuf.message import DecodeError
@@ -71,8 +71,13 @@ class CommandProposer:
         forward: Forward,
         confirm: Confirm | None = None,
         cut_off: Callable[[], bool] = lambda: False,
+        others: Callable[[], Collection[NodeId]] = tuple,
     ) -> None:
-        """`cut_off`: this node waits in vain, and its clients had better ask another one."""
+        """`cut_off`: this node waits in vain, and its clients had better ask another one. `others`: nodes to ask for
+        the leader while this one has no place in the group, and hears of none."""
+        self._others = others
+        self._asked = 0
+        self._told: NodeId | None = None
         self._cut_off = cut_off
         self._group = group
         self._self_id = self_id
@@ -170,7 +175,7 @@ class CommandProposer:
     # -- writing
 
     async def _attempt(self, data: bytes, timeout_s: float) -> CommandResult:
-        leader = self._group.leader
+        leader = self._leader()
         try:
             if self._group.is_leader:
                 return await self._propose(data, timeout_s)
@@ -178,11 +183,21 @@ class CommandProposer:
                 return Refusal("unavailable", NO_LEADER)
             return decode_result(await self._forward(leader, data, timeout_s))
         except NotLeader as error:
+            self._told = error.leader
             return Refusal("unavailable", str(error))
         except DecodeError as error:
             return Refusal("unknown", f"node {leader} answered what cannot be ({error})")
         except ConnectionError as error:
             return Refusal("unknown" if getattr(error, "sent", True) else "unavailable", str(error))
+
+    def _leader(self) -> NodeId | None:
+        """The node to ask: the leader, if one is known here or was told, else the next of the others."""
+        told, self._told = self._told, None
+        others = sorted(self._others())
+        if self._group.leader is not None or not others:
+            return self._group.leader
+        self._asked += 1
+        return told if told in others else others[self._asked % len(others)]
 
     async def _propose(self, data: bytes, timeout_s: float) -> CommandResult:
         outcome_of: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()

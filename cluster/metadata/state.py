@@ -17,6 +17,7 @@ from typing import Any
 from cluster.metadata import metadata_pb2 as pb
 from cluster.metadata import moves, shared_access_rules
 from cluster.metadata import users_and_grants as access
+from cluster.metadata.nodes import node_states
 from cluster.metadata.placement import place
 from cluster.metadata.types import (
     COMPRESSIONS,
@@ -36,8 +37,8 @@ from cluster.metadata.users_and_grants import AccessState
 from cluster.stale_copy_detection import NEVER_STARTED, DirectoryStart, copy_fault
 from cluster.versions import INSTALL, UNSET, VersionRange
 
-MAX_NODES = 7
-"""Every node votes in the metadata group; a majority of more than seven costs more than it protects."""
+MAX_REPLICAS = 7
+"""A majority of more than seven costs more than it protects."""
 
 MAX_LOGS = 10_000
 MAX_PARTITIONS_PER_LOG = 1024
@@ -69,6 +70,12 @@ class MetadataState:
 
     active_version: int = UNSET
     """Version of all that is said, logged and stored: drawn with the first registered node, raised by operators."""
+
+    announced: dict[int, None] = field(default_factory=dict)
+    """Nodes that an operator has announced and that have not come yet, as a set that keeps its order."""
+
+    tombstones: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    """Incarnations of the data of each node that was removed."""
 
     next_birth: int = FIRST_BIRTH
     """Number of the next move, and birth of the replica that it brings."""
@@ -117,7 +124,7 @@ class MetadataState:
 
     def able_nodes(self) -> list[int]:
         """Nodes on which replicas may be placed."""
-        return sorted(self.nodes)
+        return sorted(node for node, record in self.nodes.items() if record.state == "active")
 
     def require_nodes(self, replicas: int, nodes: Sequence[int]) -> None:
         """Refuse what needs more nodes than there are."""
@@ -146,11 +153,7 @@ class MetadataState:
 def _register_node(state: MetadataState, command: pb.RegisterNode) -> CommandResult:
     if not 1 <= command.node < 2**31:
         raise CommandRefused("invalid-argument", f"node id {command.node}: must be 1 to 2147483647")
-    if command.node not in state.nodes and len(state.nodes) >= MAX_NODES:
-        raise CommandRefused(
-            "invalid-argument", f"a cluster has at most {MAX_NODES} nodes, since each votes on metadata"
-        )
-    known = state.nodes.get(command.node) or NodeRecord(command.node, "")
+    known = node_states.admit(state, command)
     if known.incarnation and command.incarnation not in (0, known.incarnation):
         raise CommandRefused(
             "not-allowed",
@@ -174,6 +177,7 @@ def _register_node(state: MetadataState, command: pb.RegisterNode) -> CommandRes
         start=start.known if start.boot else known.start,
         versions=versions,
     )
+    node_states.admitted(state, command.node)
     state.cluster_id = state.cluster_id or command.cluster_id
     state.active_version = state.active_version or command.newest
     return Ok()
@@ -345,6 +349,10 @@ COMMANDS: dict[str | None, Callable[[MetadataState, Any], CommandResult]] = {
     "readmit_node": _readmit_node,
     "activate_version": _activate_version,
     "set_rack": _set_rack,
+    "add_node": node_states.add_node,
+    "leave_node": node_states.leave_node,
+    "stay_node": node_states.stay_node,
+    "remove_node": node_states.remove_node,
     "reassign": moves.reassign,
     "cancel_moves": moves.cancel_moves,
     "finish_move": moves.finish_move,

@@ -45,6 +45,9 @@ class ListenerAddress:
     address: str  # host:port for AMQP clients
 
 
+NodeState = Literal["active", "leaving"]
+
+
 @dataclass(frozen=True, slots=True)
 class NodeRecord:
     node: int
@@ -58,6 +61,8 @@ class NodeRecord:
     versions: VersionRange = NOT_TOLD  # that the program of that start knows
     rack: str = ""  # where it stands; "": not told
     lost_below_birth: int = 0  # of replicas of births from 2 on and below this one it may have lost what it knew
+    state: NodeState = "active"
+    birth: int = FOUNDING_BIRTH  # of its replica of the metadata
 
 
 FIRST_BIRTH = FOUNDING_BIRTH + 1

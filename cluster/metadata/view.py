@@ -6,7 +6,7 @@ The rule: a view never says more than was committed. A caller must bear that ano
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -83,6 +83,30 @@ class MetadataView:
     @property
     def nodes(self) -> Mapping[int, NodeRecord]:
         return MappingProxyType(self._machine.state.nodes)
+
+    @property
+    def able_nodes(self) -> int:
+        """Number of nodes on which replicas are placed."""
+        return sum(record.state == "active" for record in self._machine.state.nodes.values())
+
+    @property
+    def announced(self) -> Collection[int]:
+        """Nodes that an operator has announced and that have not come yet."""
+        return self._machine.state.announced.keys()
+
+    def removed(self, node: int) -> tuple[int, ...] | None:
+        """Incarnations of the data of a node that was removed; None: it was not."""
+        return self._machine.state.tombstones.get(node)
+
+    @property
+    def tombstones(self) -> Collection[int]:
+        """Nodes that were removed."""
+        return self._machine.state.tombstones.keys()
+
+    @property
+    def cluster_number(self) -> int:
+        """Identity of the cluster, as nodes compare it; 0: none is known."""
+        return self._machine.state.cluster_id
 
     def incarnation(self, node: int) -> int:
         """Incarnation of the data directory that the cluster knows the node by; 0 if it is not registered."""
@@ -182,6 +206,7 @@ class MetadataView:
                 "readmissions": node.readmissions,
                 "versions": [node.versions.oldest, node.versions.newest],
                 "rack": node.rack,
+                "state": node.state,
             }
             for _, node in sorted(self._machine.state.nodes.items())
         ]

@@ -24,6 +24,7 @@ from cluster.metadata import (
     delete_log,
     register_node,
 )
+from cluster.metadata.codec import encode_result
 from cluster.raft import METADATA_GROUP, MultiRaft, NotLeader, RaftOptions
 from cluster.rpc import PeerNetwork
 from node import peer_codec
@@ -194,3 +195,32 @@ async def test_a_node_that_does_not_lead_says_who_does_and_garbage_is_an_answer(
             await follower.coordinator.execute_here(delete_log("x").SerializeToString())
         assert refusal.value.leader == leader.node
         assert b"invalid-argument" in await leader.coordinator.execute_here(b"\xff\xff\xff")
+
+
+class Outside:
+    """A group in which this node has no place."""
+
+    is_leader = False
+    leader = None
+
+    def propose(self, data: bytes, done: object) -> int:
+        raise AssertionError("it does not lead")
+
+    def read_index(self, done: object) -> None:
+        raise AssertionError("it does not lead")
+
+    when_applied = propose  # type: ignore[assignment]
+
+
+async def test_who_has_no_place_in_the_group_asks_the_others_and_follows_their_word() -> None:
+    asked: list[int] = []
+
+    async def forward(node: int, _: bytes, __: float) -> bytes:
+        asked.append(node)
+        if node == 3:
+            return encode_result(Ok())
+        raise NotLeader(3 if node == 2 else None)
+
+    proposer = CommandProposer(Outside(), 4, forward, others=lambda: [1, 2, 3])
+    assert isinstance(await proposer.execute(register_node(4, "h:1", {}, joins=True)), Ok)
+    assert asked in ([2, 3], [1, 2, 3])

@@ -1,0 +1,1 @@
+"""Nodes that come and go: the commands on their states."""
