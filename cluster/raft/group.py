@@ -192,6 +192,11 @@ class RaftGroup:
         return self._membership.is_settled
 
     @property
+    def voters(self) -> frozenset[NodeId]:
+        """Nodes that vote in the latest configuration, in the old set or in the new one."""
+        return self._membership.quorum.nodes
+
+    @property
     def birth(self) -> int:
         """Birth of this replica; 0: it is not known yet."""
         return self._log_store.birth
@@ -203,6 +208,14 @@ class RaftGroup:
             raise NotLeader(self.leader)
         view = self._changes.view(self._multiraft.now, self._options.election_min_s, is_ready=self.ready)
         return next_step(wish, latest, view)
+
+    @property
+    def near(self) -> frozenset[NodeId]:
+        """Replicas that this leader could count on at once, itself included; nobody if it does not lead."""
+        if self.closed or not self.is_leader:
+            return frozenset()
+        now, within_s = self._multiraft.now, self._options.election_min_s
+        return frozenset(self._changes.view(now, within_s, is_ready=self.ready).near)
 
     def propose_configuration(self, new: Configuration, done: Callable[[Outcome], None]) -> int:
         """Append a configuration, which is in force from then on. Raises NotLeader, or ChangeRefused."""
@@ -295,6 +308,11 @@ class RaftGroup:
             return False
         return not (self._log_store.mute if node == self._self_id else self._step.vote_recovery.is_mute(node))
 
+    @property
+    def may_count(self) -> bool:
+        """False if this replica lost its memory, or is in quarantine; one that only follows is as sound as a voter."""
+        return self.quarantined is None and not self._log_store.mute
+
     def safe_trim_index(self) -> int:
         """Index up to which every member that counts on the log, as far as this node knows, can do without the log."""
         if self.is_leader:
@@ -340,6 +358,12 @@ class RaftGroup:
         if self._log_store.mute and self.remembers_nothing:
             self._log_store.regain_vote()
             self._election.first_wait(self._multiraft.now, eager=True, new=True, let_in=self._multiraft.is_let_in)
+            self._multiraft.mark_dirty(self)
+
+    def vote_as_first_life(self) -> None:
+        """Let a mute member vote, because it never had another life than this process: it has forgotten nothing."""
+        if self._log_store.mute and self.quarantined is None:
+            self._log_store.regain_vote()
             self._multiraft.mark_dirty(self)
 
     def serve_fetch(self, node: NodeId, request: FetchRequest, now: float) -> FetchReply:
@@ -545,6 +569,9 @@ class RaftGroup:
     @property
     def log_store(self) -> LogStore:
         return self._log_store
+
+    def let_in(self) -> None:
+        self._election.let_in(self._multiraft.now)
 
     def peer_up(self, node: NodeId) -> None:
         self._election.let_in(self._multiraft.now)

@@ -294,6 +294,22 @@ class MultiRaft:
         if idle:
             self._wake()
 
+    def let_in(self) -> None:
+        """Lead groups without other members: this cluster has no other node that could tell this process from an older
+        copy."""
+        self._enter()
+        self.is_let_in = True
+        for group in list(self._groups.values()):
+            self._quarantine.guarded(group, group.let_in)
+            self._schedule(group)
+
+    def forget_node(self, node: NodeId) -> None:
+        """Forget what was agreed with a node that is no member of the cluster any more."""
+        self._enter()
+        self._heartbeats.forget(node, self.now)
+        for group in list(self._groups.values()):
+            self._schedule(group)
+
     def peer_up(self, node: NodeId) -> None:
         self._enter()
         self._up.add(node)

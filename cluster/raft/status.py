@@ -26,6 +26,8 @@ class DescribedGroup(Protocol):
     @property
     def members(self) -> Collection[NodeId]: ...
     @property
+    def may_count(self) -> bool: ...
+    @property
     def ready(self) -> bool: ...
     @property
     def is_quiet(self) -> bool: ...
@@ -59,7 +61,7 @@ def describe(group: DescribedGroup) -> dict[str, Any]:
         "first": group.first_index,
         "last": group.last_index,
         "uncommitted_bytes": group.uncommitted_bytes,
-        "votes": group.has_vote(group._self_id),
+        "votes": group.may_count,
         "catching_up": group._catch_up.progress(),
         "members": {node: _member(group, node) for node in group.members},
     }

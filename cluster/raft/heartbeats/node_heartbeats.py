@@ -270,6 +270,16 @@ class NodeHeartbeats:
             if group in followed.members and group in self._groups:
                 self._groups[group].rouse(now)
 
+    def forget(self, node: NodeId, now: float) -> None:
+        """Forget a node that is gone for good: no group rests for it, or counts on it."""
+        led, followed = self._led.get(node), self._followed.get(node)
+        if led is not None:
+            self._speak_again(node, led, now)
+            del self._led[node]
+        if followed is not None:
+            self._rouse(followed, now)
+            del self._followed[node]
+
     # ---- in a turn
 
     def run(self, now: float) -> None:

@@ -31,6 +31,10 @@ FOUNDING_BIRTH = 1
 
 FOUNDING_VERSION = 1
 
+MOST_FOUNDING_VOTERS = 7
+VOTERS_OF_MANY = 5
+"""A group that begins with more nodes than seven has five voters: a majority of more costs more than it protects."""
+
 
 class Replica(NamedTuple):
     """One life of a group's member on one node."""
@@ -82,8 +86,10 @@ class Configuration:
 
 
 def founding(nodes: Iterable[NodeId]) -> Configuration:
-    """The configuration with which a group begins."""
-    return Configuration(FOUNDING_VERSION, frozenset(Replica(node, FOUNDING_BIRTH) for node in nodes))
+    """The configuration with which a group begins. Of more than seven nodes the five lowest vote."""
+    replicas = [Replica(node, FOUNDING_BIRTH) for node in sorted(nodes)]
+    voters = replicas if len(replicas) <= MOST_FOUNDING_VOTERS else replicas[:VOTERS_OF_MANY]
+    return Configuration(FOUNDING_VERSION, frozenset(voters), learners=frozenset(replicas) - frozenset(voters))
 
 
 # ---- the steps

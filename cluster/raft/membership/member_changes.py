@@ -69,7 +69,8 @@ class MemberChanges:
             if member in core.connected
             and now - core.last_response.heard_at(member) < heard_within_s
             and not self._step.vote_recovery.is_mute(node)
-            and core.match.get(member, 0) + NEAR_ENTRIES >= self._log_store.last
+            and (held := core.match.get(member, 0)) > 0  # it has answered: a short log alone brings nobody near
+            and held + NEAR_ENTRIES >= self._log_store.last
         }
         return LeaderView(membership.node, is_ready and membership.is_committed, near | {membership.node})
 

@@ -395,3 +395,10 @@ def test_no_leader_gives_up_while_answers_wait() -> None:
         stage.run(2.0)
         assert are_quiet(stage)
     assert terms(stage) == before
+
+
+def test_of_a_node_that_is_gone_for_good_nothing_is_left(b: Node) -> None:
+    b.heartbeats.forget(1, ARRIVAL_S)
+    assert (b.groups[OF_A].told, b.groups[OF_B].told) == (["rouse"], ["speak again"])
+    assert b.turn(NEXT_BEAT_S) == []
+    b.heartbeats.forget(1, ARRIVAL_S)  # repeated

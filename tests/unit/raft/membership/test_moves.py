@@ -329,3 +329,15 @@ def test_the_replica_that_left_hears_so_and_asks_no_more() -> None:
     asked = [message for sender, _, message in stage.sent[before:] if sender == 3]
     assert [message.WhichOneof("body") for message in asked] == []
     assert Committed in {type(outcome) for outcome in run(stage, "a")}
+
+
+def test_a_learner_that_has_not_answered_is_not_near_however_short_the_log_is() -> None:
+    stage = led()
+    stage.open(4, 17)
+    stage.run(0.1)
+    append(stage, 1, swap(4, 17, C))
+    group = stage.group(1)
+    assert group.near == {1, 2, 3}, "its connection alone says nothing"
+    stage.until(lambda: group.near == {1, 2, 3, 4})
+    assert stage.group(2).near == frozenset(), "who does not lead knows nothing of it"
+    assert group.voters == {1, 2, 3}
