@@ -105,11 +105,19 @@ Requests to `$management`
     describe          (writer) in which they joined)                           (member, part, attempt, state string, why
                                                                                string or null, open_ms, lease_ms int,
                                                                                partitions: list of maps), next
-    node, list          no    -                                                nodes: list of maps; confirmed boolean:
-                                                                               false when nobody could say whether it
-                                                                               is all there is; refused boolean in each
-                                                                               map: by any node that is up, and let in
-                                                                               by none
+    node, list          no    -                                                nodes: list of maps; announced: list of
+                                                                               int, nodes that are still to come;
+                                                                               confirmed boolean: false when nobody
+                                                                               could say whether it is all there is;
+                                                                               in each map refused boolean: by any
+                                                                               node that is up, and let in by none;
+                                                                               state string: active or leaving
+    node, add           yes   -                                                node int, state string; the node may
+                        (id)                                                   join from now on
+    node, remove        yes   -                                                node int, state string, replicas int:
+                        (id)                                                   that it keeps still; it begins to leave
+    node, cancel        yes   -                                                node int, state string; the node does
+                        (id)                                                   not leave, or is not to come
     node, describe      yes   -                                                one such map; catching_up: its replicas
                         (id)                                                   that are, or null if it does not answer
     node, readmit       yes   incarnation int (absent: that of the directory   node int, incarnation string
@@ -398,6 +406,9 @@ REQUESTS: Final[dict[tuple[str, str], tuple[bool, frozenset[str], int]]] = {
     ("node", "resume"): (False, frozenset({"node"}), 200),
     ("node", "repair"): (False, frozenset({"node", "raft_group"}), 200),
     ("node", "describe"): (True, frozenset(), 200),
+    ("node", "add"): (True, frozenset(), 200),
+    ("node", "remove"): (True, frozenset(), 200),
+    ("node", "cancel"): (True, frozenset(), 200),
     ("node", "readmit"): (True, frozenset({"incarnation"}), 200),
     ("cluster", "status"): (False, frozenset(), 200),
     ("cluster", "finalize"): (False, frozenset({"dry_run", "heard_s"}), 200),

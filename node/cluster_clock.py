@@ -43,12 +43,20 @@ class ClusterClock:
     ) -> None:
         """`nodes`: the number of all nodes, this one included. `floor_ms`: the time that this node lived to see
         before."""
-        self._majority = nodes // 2 + 1
+        self.nodes = nodes
         self._wall_ms = wall_ms
         self._monotonic_s = monotonic_s
         self._knows_floor = floor_ms is not None
         self._lived_ahead_ms = (wall_ms() if floor_ms is None else floor_ms) - self._monotonic_ms()
         self._ahead_ms: dict[int, int] = {}  # by peer: its wall clock less our monotonic one, as heard last
+
+    @property
+    def _majority(self) -> int:
+        return self.nodes // 2 + 1
+
+    def forget(self, node: int) -> None:
+        """A node is gone, and its clock with it."""
+        self._ahead_ms.pop(node, None)
 
     def heard(self, node: int, wall_ms: int) -> None:
         """Note the time that a peer has told."""

@@ -20,8 +20,8 @@ from node.listener.connections.proxy_header import Network
 from node.security.authentication import is_loopback
 from node.startup.config_errors import described
 
-MAX_NODES = 7
-"""Every node votes in the metadata group; a majority of more than seven costs more than it protects."""
+MAX_NODES = 31
+"""Every node has a stream to every other one; what that costs is known up to here (docs/cost.md)."""
 
 MAX_PROXIES = 64
 """Networks of proxies of a listener: each connection is looked up in all of them."""
@@ -112,8 +112,12 @@ class ClusterSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """
 
     name: str  # name of the cluster, 1 to 63 of A-Z a-z 0-9 . _ -; nodes of another name are refused
-    peers: list[ConfiguredPeer] = []  # every node, this one included, at most 7; not with discovery by ZooKeeper
-    address: str = ""  # host:port at which the other nodes reach this one; only with discovery by ZooKeeper
+    # where to begin: every node that the cluster is founded with, this one included; or, with `join`, some of its nodes
+    peers: list[ConfiguredPeer] = []
+    # host:port at which the other nodes reach this one; with discovery by ZooKeeper, or `join`
+    address: str = ""
+    # with an empty data_dir, join the cluster of `peers` and never found one; `holdfast node add` announces the node
+    join: bool = False
     ca_file: str = ""  # authority that vouches for nodes, PEM
     cert_file: str = ""  # certificate of this node, PEM
     key_file: str = ""  # its key, PEM, not encrypted
@@ -287,9 +291,8 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     @property
     def rpc_addresses(self) -> dict[int, str]:
         """Configured addresses for other nodes: every node's, or with discovery by ZooKeeper only this one's."""
-        if self.discovery.kind == "zookeeper":
-            return {self.node.id: self.cluster.address}
-        return {peer.id: peer.address for peer in self.cluster.peers}
+        own = {self.node.id: self.cluster.address} if self.cluster.address else {}
+        return {peer.id: peer.address for peer in self.cluster.peers} | own
 
 
 def parse(text: str, origin: str = "configuration") -> Config:
@@ -346,16 +349,35 @@ def _check(config: Config) -> None:
 
 def _check_peers(config: Config) -> None:
     ids = [peer.id for peer in config.cluster.peers]
-    if config.cluster.address:
-        raise ConfigError("cluster.address: is for discovery by ZooKeeper; with cluster.peers it stands there")
     if len(set(ids)) != len(ids):
         raise ConfigError(f"cluster.peers: a node id stands twice in {ids}")
-    if config.node.id not in ids:
-        raise ConfigError(f"cluster.peers: node.id {config.node.id} is not among {ids}; list every node, self included")
+    if config.cluster.join:
+        _check_joining(config, ids)
+    elif config.cluster.address:
+        raise ConfigError(
+            "cluster.address: is for discovery by ZooKeeper, or cluster.join; else it stands in cluster.peers"
+        )
+    elif config.node.id not in ids:
+        raise ConfigError(
+            f"cluster.peers: node.id {config.node.id} is not among {ids}; list every node, self included, or say "
+            "cluster.join = true if the cluster is there already"
+        )
     if len(ids) > MAX_NODES:
-        raise ConfigError(f"cluster.peers: {len(ids)} nodes; at most {MAX_NODES}, since each votes on metadata")
+        raise ConfigError(f"cluster.peers: {len(ids)} nodes; a cluster has at most {MAX_NODES}")
     for peer in config.cluster.peers:
         reached_address(peer.address, f"cluster.peers (node {peer.id})")
+
+
+def _check_joining(config: Config, ids: list[int]) -> None:
+    own = config.node.id
+    if not set(ids) - {own}:
+        raise ConfigError("cluster.peers: a node that joins needs at least one other node there, to ask it")
+    if own in ids and config.cluster.address:
+        raise ConfigError("cluster.address: the node's own address stands in cluster.peers, too; leave one of them out")
+    if own not in ids and not config.cluster.address:
+        raise ConfigError("cluster.address: write host:port at which the other nodes reach this one")
+    if config.cluster.address:
+        reached_address(config.cluster.address, "cluster.address")
 
 
 def _check_peer_tls(config: Config) -> None:
@@ -377,6 +399,8 @@ def _check_peer_tls(config: Config) -> None:
 
 def _check_zookeeper(config: Config) -> None:
     section = config.discovery.zookeeper
+    if config.cluster.join:
+        raise ConfigError("cluster.join: goes with cluster.peers, and not with discovery by ZooKeeper")
     if config.cluster.peers:
         raise ConfigError("cluster.peers: ZooKeeper tells who the nodes are; leave the list out, or discovery.kind")
     if not config.cluster.address:
@@ -418,9 +442,8 @@ def _check_listeners(config: Config) -> None:
         _check_tls(listener)
         _check_proxies(listener)
         for node, address in listener.address_map.items():
-            ids = [peer.id for peer in config.cluster.peers]
-            if not node.isdigit() or (ids and int(node) not in ids):
-                raise ConfigError(f"listener.{listener.name}.address_map: {node!r} is no node id of {ids}")
+            if not node.isdigit():
+                raise ConfigError(f"listener.{listener.name}.address_map: {node!r} is no node id")
             reached_address(address, f"listener.{listener.name}.address_map.{node}")
 
 

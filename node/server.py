@@ -23,8 +23,10 @@ from typing import Any
 from cluster.discovery import Member
 from cluster.metadata import KEPT_ENTRIES, CommandProposer, MetadataMachine, MetadataView, register_node
 from cluster.raft import METADATA_GROUP, FetchRequest, MultiRaft, RaftGroup, RaftOptions
-from cluster.rpc import AddressInUse, PeerNetwork, Who
+from cluster.raft.membership.configuration import FOUNDING_BIRTH
+from cluster.rpc import AddressInUse, Hello, Members, PeerNetwork, Who
 from cluster.stale_copy_detection import STARTS_REMEMBERED, DirectoryStart
+from cluster.versions import MEMBERS_CHANGE_FROM
 from node import peer_codec
 from node.admin.administration import Administration
 from node.admin.users_and_grants import AccessAdministration
@@ -39,6 +41,8 @@ from node.listener import Listener, ListenerConfig
 from node.listener.limits.fair_scheduling import Turns
 from node.listener.limits.garbage_collection import GarbageCollection
 from node.listener.limits.memory_budgets import Accounts
+from node.members.known_peers import KnownPeers
+from node.members.metadata_members import MetadataMembers
 from node.monitoring import Drain, Health, LoopWatch, Metrics, MonitoringServer, NodeParts, StartupState
 from node.movement.driver import MoveDriver
 from node.movement.pace import CopyPace
@@ -53,9 +57,9 @@ from node.startup.discovery import NodeDiscovery
 from node.startup.first_user import have_first_user
 from node.startup.listener_security import Gates, peer_tls_of, tls_of
 from node.startup.persisted_clock import ClockMemory
-from node.startup.registration import RackNote, await_vote, confirm, register
+from node.startup.registration import RackNote, await_metadata, await_vote, confirm, register
 from node.startup.stored_boot_counters import StoredStarts
-from node.storage import DiskOptions, NodeIdentity, OlderCopy, StorageError, Store
+from node.storage import DiskOptions, NodeIdentity, NodeRemoved, OlderCopy, StorageError, Store
 from node.transaction_coordinator.coordinator_commands import NodeStart
 
 log = logging.getLogger("holdfast.node")
@@ -76,10 +80,15 @@ class _AdminForPeers:
     """Administration for peers: a forwarded request is decided here, or refused, never passed on. Implements
     `cluster.rpc.AdminHost`."""
 
-    def __init__(self, proposer: CommandProposer, replicas: ReplicaManager) -> None:
+    def __init__(self, proposer: CommandProposer, replicas: ReplicaManager, view: MetadataView) -> None:
         self.execute = proposer.execute_here
         self.confirm = proposer.confirm_here
         self.replica_states = replicas.states
+        self._view = view
+
+    def members(self) -> Members:
+        addresses = {node: record.rpc_address for node, record in self._view.nodes.items()}
+        return Members(self._view.cluster_number, addresses)
 
 
 class Node:
@@ -107,16 +116,19 @@ class Node:
         self._fatal = asyncio.get_running_loop().create_future()
         self._migration = DataMigration(Path(self.config.node.data_dir))
         await self._start_monitoring()
-        self._voters = dict(await self._discovery.join())
+        self._addresses = dict(await self._discovery.join())
         self._compose()
         self._composed = True
         self._discovery.subscribe(self._addresses_changed)
         self._multiraft.replay(self._metadata)
+        self._follow_members()
+        if not self._peers.could_tell():
+            self._multiraft.let_in()
         self._replicas.reconcile()
         self._raise_if_failed()
         self._disk.count_start(STARTS_REMEMBERED)
         self._who.start = self._own_start()
-        await self._network.start()
+        await self._network.start(dials=self.node_id in self._view.nodes or bool(self._founders))
         self._loop.start()
         self._watch.start()
         self._garbage.start()
@@ -141,6 +153,7 @@ class Node:
         self._tasks.append(asyncio.create_task(self._migrate(), name="migration"))
         self._tasks.append(asyncio.create_task(self._confirm_metadata(), name="confirm metadata"))
         self._tasks.append(asyncio.create_task(self._drive_moves(), name="moves"))
+        self._tasks.append(asyncio.create_task(self._members.run(), name="metadata members"))
         watching = watch_clock(self._clock, self._clock_memory, self._drain, self._failed)
         self._tasks.append(asyncio.create_task(watching, name="clock"))
         registering = asyncio.create_task(self._register(), name="register")
@@ -218,20 +231,22 @@ class Node:
         self._compose_monitoring()
         self._compose_listeners(clock)
         self._view.on_change(self._routing_events.ring)
+        self._routing_events.subscribe(self._follow_members)
         self._routing_events.subscribe(self._replicas.reconcile)
         self._routing_events.subscribe(self._network.registrations_changed)
         self._routing_events.ring()
 
     def _compose_raft(self, clock: _Monotonic) -> None:
         """Compose the disk, the groups on it, and the view of the metadata group."""
-        config, members = self.config, tuple(sorted(self._voters))
-        storage = config.storage
+        config, storage, features = self.config, self.config.storage, self._migration.features
+        if config.cluster.join:
+            features.rise(MEMBERS_CHANGE_FROM)  # or there were nothing to join
+        identity = NodeIdentity(config.cluster.name, self.node_id, self._discovery.founders)
         disk_options = DiskOptions(direct=storage.direct)
-        identity = NodeIdentity(config.cluster.name, self.node_id, members)
-        features = self._migration.features
         self._disk = Store(Path(config.node.data_dir), identity, disk_options, version=features.version)
+        self._founders = founders = self._disk.identity.members  # as they were when the directory was made
         self._clock_memory = ClockMemory(self._disk)
-        self._clock = ClusterClock(len(members), _wall_ms, time.monotonic, self._clock_memory.noted_ms)
+        self._clock = ClusterClock(len(self._addresses), _wall_ms, time.monotonic, self._clock_memory.noted_ms)
         options = RaftOptions(
             durability=config.storage.durability,
             eager_appends=True,
@@ -246,14 +261,15 @@ class Node:
             random.Random(),
             lambda node, m: self._network.send(node, m),
             options,
-            alone=len(members) == 1,
+            alone=False,
             active_version=lambda: features.version,
         )
         machine = MetadataMachine(features.known)
         self._view = MetadataView(machine)
         self._metadata = self._multiraft.open_group(
-            METADATA_GROUP, members, machine, mute=True, keep_entries=KEPT_ENTRIES
-        )
+            METADATA_GROUP, founders, machine, mute=True, keep_entries=KEPT_ENTRIES,
+            birth=FOUNDING_BIRTH if founders else None,
+        )  # fmt: skip
         self._view.on_change(lambda: self._rise(self._view.active_version))
         self._rise(self._view.active_version)
         self._proposer = CommandProposer(
@@ -262,6 +278,7 @@ class Node:
             lambda node, command, timeout_s: self._network.client(node).execute(command, timeout_s),
             lambda node, timeout_s: self._network.client(node).confirm(timeout_s),
             lambda: self._network.is_cut_off,
+            lambda: () if self.node_id in self._metadata.members else self._network.peers,
         )
         self._rack = RackNote(self.node_id, config.node.rack, self._view, features, self._proposer)
         self._view.on_change(self._rack.look)
@@ -277,17 +294,17 @@ class Node:
             lived_ms=self._clock.lived_ms,
             features=features,
         )
-        self._bootstrap = Bootstrap(self._metadata, frozenset(members) - {self.node_id})
+        self._bootstrap = Bootstrap(self._metadata, frozenset(founders) - {self.node_id}) if founders else None
 
     def _compose_network(self) -> None:
         """Compose the network to the other nodes: what they are told and may ask for."""
-        name, members = self.config.cluster.name, tuple(sorted(self._voters))
+        name = self.config.cluster.name
         self._who = Who(
             name,
             self.node_id,
-            frozenset(members) - {self.node_id},
+            frozenset(self._addresses) - {self.node_id},
             self._disk.identity.incarnation,
-            members,
+            self._founders,
             self._view.incarnation,
             lambda: self._metadata.remembers_nothing,
             registered_start=self._view.start,
@@ -295,25 +312,29 @@ class Node:
             versions=self._migration.features.known,
             active=lambda: self._migration.features.heard,
             on_active=self._rise,
+            announced=lambda: self._view.announced,
+            removed=self._view.removed,
+            cluster_id=lambda: self._view.cluster_number or self._discovery.cluster_number,
         )
         self._network = PeerNetwork(
             self.node_id,
             name,
-            self._voters[self.node_id],
-            self._voters,
+            self._addresses[self.node_id],
+            self._addresses,
             on_messages=self._multiraft.deliver,
             on_up=self._peer_up,
             on_down=self._peer_down,
             types=peer_codec,
             partitions=self._replicas,
-            admin=_AdminForPeers(self._proposer, self._replicas),
+            admin=_AdminForPeers(self._proposer, self._replicas, self._view),
             on_leader=lambda group: self._routing_events.ring(),
             on_contact=self._routing_events.ring,
             who=self._who,
             on_copy=self._is_copy,
+            on_removed=lambda _: self._is_removed(),
             wall_ms=_wall_ms,
             on_clock=self._clock.heard,
-            on_hello=lambda hello: self._bootstrap.heard(hello.node, is_new=hello.is_new),
+            on_hello=self._heard_hello,
             serve_fetch=self._multiraft.serve_fetch,
             tls=peer_tls_of(self.config.cluster),
         )
@@ -322,6 +343,24 @@ class Node:
         self._multiraft.room.waiting_bytes = self._network.waiting_bytes
         self._replicas.attach(self._network)
         self._metadata.on_role_change = self._metadata_role_changed
+        self._peers = KnownPeers(
+            self.node_id,
+            self._founders,
+            self._addresses,
+            self._view,
+            self._network,
+            self._forget_node,
+            self._nodes_changed,
+        )
+        self._members = MetadataMembers(
+            self.node_id,
+            self._metadata,
+            self._view,
+            self._network,
+            self._proposer,
+            self._migration.features,
+            self._failed,
+        )
 
     def _compose_listeners(self, clock: _Monotonic) -> None:
         """Compose the listeners, and administration behind them."""
@@ -444,8 +483,47 @@ class Node:
     def _addresses_changed(self, members: Mapping[int, Member]) -> None:
         """Dial moved nodes at their new addresses; a node that does not run at the moment keeps its old one."""
         for node, member in members.items():
-            if node in self._voters and node != self.node_id:
+            if node in self._network.peers:
+                self._addresses[node] = member.rpc_address
                 self._network.set_address(node, member.rpc_address)
+
+    def _heard_hello(self, hello: Hello) -> None:
+        if self._bootstrap is not None:
+            self._bootstrap.heard(hello.node, is_new=hello.is_new)
+
+    def _follow_members(self) -> None:
+        """Take in which nodes the metadata know, this one included."""
+        view = self._view
+        if view.removed(self.node_id) is not None:
+            self._is_removed()
+            return
+        self._peers.follow()
+        if self._is_first_life():
+            self._metadata.vote_as_first_life()
+
+    def _is_first_life(self) -> bool:
+        """True if this is the first start of the first directory that this node ever had: it has forgotten nothing."""
+        known, identity = self._view.nodes.get(self.node_id), self._disk.identity
+        is_first = known is not None and (known.incarnation, known.readmissions) == (identity.incarnation, 0)
+        return is_first and identity.boot == 1 and not self._founders
+
+    def _forget_node(self, node: int) -> None:
+        self._multiraft.forget_node(node)
+        self._clock.forget(node)
+
+    def _nodes_changed(self, nodes: int) -> None:
+        self._clock.nodes = nodes
+
+    def _is_removed(self) -> None:
+        """Stop for good: this node is no member of the cluster any more."""
+        if self._fatal is not None and self._fatal.done():
+            return
+        try:
+            self._disk.note_removed()
+        except StorageError as error:
+            self._failed(error)
+        else:
+            self._failed(NodeRemoved(self._disk.path, self.node_id))
 
     def _failed(self, error: BaseException) -> None:
         assert self._fatal is not None
@@ -526,7 +604,7 @@ class Node:
         """Register with the cluster, and add its first user if it is to have one. Only then the node says that it is
         ready: clients that wait for that log in next."""
         listeners = {section.name: str(section.advertised) for section in self.config.listener}
-        address, incarnation = self._voters[self.node_id], self._disk.identity.incarnation
+        address, incarnation = self._addresses[self.node_id], self._disk.identity.incarnation
         start, drawn = self._own_start(), secrets.randbits(64) or 1
         command = register_node(
             self.node_id,
@@ -536,12 +614,18 @@ class Node:
             start,
             cluster_id=drawn,
             versions=self._migration.features.known,
+            joins=not self._founders,
         )
-        await register(command, self._proposer, listeners, self._bootstrap.waits_for)
+        await register(command, self._proposer, listeners, self._waits_for)
+        self._network.open_streams()
+        await await_metadata(self.node_id, self._view, self._routing_events)
         if (user := self._gates.first_user) is not None:
             await have_first_user(user, self._proposer, self._view, self._administration.current)
         self._health.registered = True
         await await_vote(self.node_id, self._metadata)
+
+    def _waits_for(self) -> list[int]:
+        return [] if self._bootstrap is None else self._bootstrap.waits_for()
 
 
 def _wall_ms() -> int:

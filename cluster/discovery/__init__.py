@@ -1,4 +1,4 @@
-"""Discovery of the nodes of a cluster: by a list in the configuration, or by ZooKeeper.
+"""Discovery of the nodes of a cluster: by a list in the configuration, by asking some of them, or by ZooKeeper.
 
 The public names are below; `api.py` says what both guarantee.
 """
@@ -13,6 +13,7 @@ from cluster.discovery.api import (
     SecondRegistration,
 )
 from cluster.discovery.remembered_cluster import InUse, RememberedCluster
+from cluster.discovery.seeds import SeedDiscovery
 from cluster.discovery.static import StaticDiscovery
 from cluster.discovery.zookeeper import ZooKeeperDiscovery, ZooKeeperOptions
 
@@ -26,6 +27,7 @@ __all__ = [
     "OtherCluster",
     "RememberedCluster",
     "SecondRegistration",
+    "SeedDiscovery",
     "StaticDiscovery",
     "ZooKeeperDiscovery",
     "ZooKeeperOptions",

@@ -8,6 +8,7 @@ from cluster.rpc.api import (
     AddressInUse,
     AdminHost,
     GroupUnknown,
+    Members,
     NotLeaderHere,
     Partition,
     PartitionHost,
@@ -17,6 +18,7 @@ from cluster.rpc.api import (
     Unavailable,
 )
 from cluster.rpc.handshake import Who
+from cluster.rpc.joining import ask_to_join
 from cluster.rpc.peer_boot_counters import PeerBootCounters
 from cluster.rpc.peer_tls import CertificateFault, PeerTls
 from cluster.rpc.raft_transport.peer_network import PeerNetwork
@@ -29,6 +31,7 @@ __all__ = [
     "CertificateFault",
     "GroupUnknown",
     "Hello",
+    "Members",
     "NotLeaderHere",
     "Partition",
     "PartitionHost",
@@ -41,5 +44,6 @@ __all__ = [
     "ReplicaState",
     "Unavailable",
     "Who",
+    "ask_to_join",
     "refused_by_any",
 ]

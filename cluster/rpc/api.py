@@ -18,8 +18,9 @@ exception type with a code (callers must decide between "try the next node" and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from cluster.raft import FetchReply, FetchRequest, NotLeader
@@ -104,6 +105,14 @@ class PartitionHost(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Members:
+    """A cluster and its nodes, as one that joins is told."""
+
+    cluster_id: int
+    addresses: Mapping[int, str]  # for other nodes, by node
+
+
 class AdminHost(Protocol):
     async def execute(self, command: bytes) -> bytes:
         """Carries out a command of the metadata group here; raises `NotLeader` when another node must."""
@@ -111,6 +120,10 @@ class AdminHost(Protocol):
 
     async def confirm(self) -> int:
         """Return the index up to which a reader must have applied the metadata, as leader; raises `NotLeader`."""
+        ...
+
+    def members(self) -> Members:
+        """The cluster, as this node knows it."""
         ...
 
     def replica_states(self, groups: Sequence[int]) -> Sequence[ReplicaState]:
@@ -243,6 +256,10 @@ class PeerClient(Protocol):
 
     async def replicas(self, groups: Sequence[int]) -> Sequence[ReplicaState]:
         """Ask for the states of the node's replicas; raises Unavailable."""
+        ...
+
+    async def join(self) -> Members:
+        """Ask for the members of the cluster, as a node that joins it; raises Unavailable, also if it may not."""
         ...
 
     async def callers(self, known: AbstractSet[int]) -> Callers:

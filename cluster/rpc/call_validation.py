@@ -43,6 +43,7 @@ RPC_RANGES: dict[str, Range] = {
     "Hello.members": NODE,
     "Hello.boot": SEQUENCE,
     "Hello.marks": MARK,
+    "Hello.cluster_id": ANY,
     "LeaderHints.groups": GROUP,
     "LeaderHints.terms": TERM,
     "LeaderHints.leaders": NODE,
@@ -115,6 +116,8 @@ RPC_RANGES: dict[str, Range] = {
     "ReplicaState.move_bytes_left": SEQUENCE,
     "CallersReply.accepted": NODE,
     "CallersReply.refused": NODE,
+    "JoinReply.cluster_id": ANY,
+    "NodeAddress.node": NODE,
 }
 
 RPC = RangeTable({**RAFT_RANGES, **RPC_RANGES})

@@ -1,9 +1,12 @@
 """Admission of peers: which nodes may talk to this node.
 
-The rule: nothing of a foreign cluster, a misdirected connection, another protocol version, another list of members, or
-a node whose data are not those it was registered with is ever handled; the refusal says whose fault it is, what to
-change, and where: in this node's log, and to callers with a node's certificate (`refusal_log`). It is a check of
-configurations and directories, not of credentials.
+The rule: nothing of a foreign cluster, a misdirected connection, another protocol version, a node that is no member or
+was removed, or one whose data are not those it was registered with is ever handled; the refusal says whose fault it is,
+what to change, and where: in this node's log, and to callers with a node's certificate (`refusal_log`). It is a check
+of configurations and directories, not of credentials.
+
+Who the members are, the metadata say; `cluster.peers` only says where to begin. A cluster that is not begun yet has no
+metadata: there the lists are compared, since all of them must name the same founders.
 
 A data directory has an *incarnation*, drawn when it was made. What a node with an empty directory under an old id says
 would be taken for the word of one that remembers; so peers compare the incarnation with the one the cluster knows, and
@@ -31,7 +34,7 @@ from cluster.rpc.refusal_log import Refusals
 from cluster.rpc.rpc_pb2 import Hello
 from cluster.rpc.shared_port import caller_at
 from cluster.stale_copy_detection import DirectoryStart, KnownStart
-from cluster.versions import OURS, UNSET, VersionRange, mismatch
+from cluster.versions import MEMBERS_CHANGE_FROM, OURS, UNSET, VersionRange, mismatch
 
 METADATA_KEY = "holdfast-hello-bin"
 
@@ -64,6 +67,14 @@ def _unset() -> int:
     return UNSET
 
 
+def _nobody() -> Collection[int]:
+    return ()
+
+
+def _not_removed(_: int) -> tuple[int, ...] | None:
+    return None
+
+
 def _ignored(_: int) -> None:
     """No-op for a node without versions of its own, in tests."""
 
@@ -75,10 +86,11 @@ class Who:
     cluster: str
     node: int
     known: frozenset[int]
-    """Ids of its peers."""
+    """Ids of its peers. Replaced when they change."""
     incarnation: int = 0
     """Incarnation of its data directory. 0: it has none, in tests, and is not compared."""
     members: tuple[int, ...] = ()
+    """Nodes with which the cluster began, as this node was told; none: it joined."""
     registered: Callable[[int], int] = _unknown
     """Returns the incarnation that the cluster has of a node; 0 if it is not registered, as far as is known here."""
     is_new: Callable[[], bool] = _not_new
@@ -101,6 +113,12 @@ class Who:
     """Returns the cluster's active version, as far as is known here."""
     on_active: Callable[[int], None] = _ignored
     """Called with the active version of a caller that is let in, before anything that it says is looked at."""
+    announced: Callable[[], Collection[int]] = _nobody
+    """Returns the nodes that were announced and have not registered: they may ask, and have no streams yet."""
+    removed: Callable[[int], tuple[int, ...] | None] = _not_removed
+    """Returns the incarnations of a node that was removed; None: it was not."""
+    cluster_id: Callable[[], int] = _unset
+    """Returns the identity of the cluster; 0: it is not known."""
 
     def __post_init__(self) -> None:
         self.starts = Starts(self.memory, lambda node: self.registered(node), lambda node: self.registered_start(node))
@@ -134,6 +152,8 @@ class Who:
         hello.is_new = self.is_new()
         hello.boot = self.start.boot
         hello.marks.extend(self.start.marks)
+        if self.active() >= MEMBERS_CHANGE_FROM:
+            hello.cluster_id = self.cluster_id()
         return hello
 
     def refusal(self, hello: Hello | None) -> str | None:
@@ -142,18 +162,13 @@ class Who:
             hello,
             cluster=self.cluster,
             self_id=self.node,
-            known=self.known,
+            known=self.known | frozenset(self.announced()),
             versions=self.versions,
             active=self.active(),
         )
-        if reason is not None or hello is None:
-            return reason
-        if hello.members and self.members and tuple(hello.members) != self.members:
-            theirs, ours = _listed(hello.members), _listed(self.members)
-            return (
-                f"node {hello.node} is configured with the nodes {theirs} and node {self.node} with {ours}: one of the "
-                "two has an old or wrong configuration; write the same cluster.peers into both"
-            )
+        fault = None if hello is None else self._membership_fault(hello)
+        if fault is not None or reason is not None or hello is None:
+            return fault or reason
         if self.is_stranger(hello.node, hello.incarnation):
             self.strangers[hello.node] = hello.incarnation
             return _replaced(hello.node, hello.incarnation, self.expected(hello.node))
@@ -164,6 +179,44 @@ class Who:
             return _copied(hello.node, fault)
         self.on_active(hello.protocol)
         return None
+
+    def _membership_fault(self, hello: Hello) -> str | None:
+        """Why the caller is no member of this cluster, where more can be said than that it is not known."""
+        if (hello.cluster, hello.dialled) != (self.cluster, self.node):
+            return None
+        ours = self.cluster_id()
+        if hello.cluster_id and ours and hello.cluster_id != ours:
+            return (
+                f"node {hello.node} has data of another cluster that is called {self.cluster!r}, too "
+                f"({hello.cluster_id:016x}, this one is {ours:016x}): correct its data_dir or cluster.peers"
+            )
+        if self.removed(hello.node) is not None:
+            return (
+                f"node {hello.node} was removed from the cluster, for good: start it with an empty data_dir and "
+                "another node.id, which `holdfast node add` announces"
+            )
+        if self.active() < MEMBERS_CHANGE_FROM:
+            return self._other_founders(hello)
+        if hello.node in self.announced() and hello.members:
+            return (
+                f"node {hello.node} is announced, but is configured to begin a cluster of the nodes "
+                f"{_listed(hello.members)}: write cluster.join = true into its configuration"
+            )
+        return None
+
+    def _other_founders(self, hello: Hello) -> str | None:
+        if not hello.members or not self.members or tuple(hello.members) == self.members:
+            return None
+        theirs, ours = _listed(hello.members), _listed(self.members)
+        return (
+            f"node {hello.node} is configured with the nodes {theirs} and node {self.node} with {ours}: one of the "
+            "two has an old or wrong configuration; write the same cluster.peers into both"
+        )
+
+    def is_told_removed(self, hello: Hello) -> bool:
+        """True if the caller was removed, with the very data that it has: no later start of them helps. If so, all else
+        that it says is right, the 64 drawn bits of its incarnation as well."""
+        return hello.cluster == self.cluster and hello.incarnation in (self.removed(hello.node) or ())
 
     def copy_fault(self, hello: Hello) -> str | None:
         return self.starts.fault(hello.node, hello.incarnation, start_of(hello))
@@ -267,6 +320,8 @@ def refusal(
         )
     if hello.node == self_id:
         return f"two processes call themselves node {self_id} of cluster {cluster!r}: stop one, or change its node.id"
+    if hello.node not in known and active >= MEMBERS_CHANGE_FROM:
+        return f"{who} is not announced: type `holdfast node add {hello.node}` at the cluster, or stop it"
     if hello.node not in known:
         listed = _listed(known)
         return (

@@ -8,7 +8,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Hello(_message.Message):
-    __slots__ = ("cluster", "node", "dialled", "protocol", "incarnation", "expected", "members", "is_new", "boot", "marks", "oldest", "newest")
+    __slots__ = ("cluster", "node", "dialled", "protocol", "incarnation", "expected", "members", "is_new", "boot", "marks", "oldest", "newest", "cluster_id")
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
     DIALLED_FIELD_NUMBER: _ClassVar[int]
@@ -21,6 +21,7 @@ class Hello(_message.Message):
     MARKS_FIELD_NUMBER: _ClassVar[int]
     OLDEST_FIELD_NUMBER: _ClassVar[int]
     NEWEST_FIELD_NUMBER: _ClassVar[int]
+    CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     cluster: str
     node: int
     dialled: int
@@ -33,7 +34,8 @@ class Hello(_message.Message):
     marks: _containers.RepeatedScalarFieldContainer[int]
     oldest: int
     newest: int
-    def __init__(self, cluster: _Optional[str] = ..., node: _Optional[int] = ..., dialled: _Optional[int] = ..., protocol: _Optional[int] = ..., incarnation: _Optional[int] = ..., expected: _Optional[int] = ..., members: _Optional[_Iterable[int]] = ..., is_new: _Optional[bool] = ..., boot: _Optional[int] = ..., marks: _Optional[_Iterable[int]] = ..., oldest: _Optional[int] = ..., newest: _Optional[int] = ...) -> None: ...
+    cluster_id: int
+    def __init__(self, cluster: _Optional[str] = ..., node: _Optional[int] = ..., dialled: _Optional[int] = ..., protocol: _Optional[int] = ..., incarnation: _Optional[int] = ..., expected: _Optional[int] = ..., members: _Optional[_Iterable[int]] = ..., is_new: _Optional[bool] = ..., boot: _Optional[int] = ..., marks: _Optional[_Iterable[int]] = ..., oldest: _Optional[int] = ..., newest: _Optional[int] = ..., cluster_id: _Optional[int] = ...) -> None: ...
 
 class LeaderHints(_message.Message):
     __slots__ = ("groups", "terms", "leaders")
@@ -76,14 +78,16 @@ class Goodbye(_message.Message):
     def __init__(self) -> None: ...
 
 class StreamEnd(_message.Message):
-    __slots__ = ("code", "detail", "copy")
+    __slots__ = ("code", "detail", "copy", "removed")
     CODE_FIELD_NUMBER: _ClassVar[int]
     DETAIL_FIELD_NUMBER: _ClassVar[int]
     COPY_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_FIELD_NUMBER: _ClassVar[int]
     code: int
     detail: str
     copy: str
-    def __init__(self, code: _Optional[int] = ..., detail: _Optional[str] = ..., copy: _Optional[str] = ...) -> None: ...
+    removed: bool
+    def __init__(self, code: _Optional[int] = ..., detail: _Optional[str] = ..., copy: _Optional[str] = ..., removed: _Optional[bool] = ...) -> None: ...
 
 class Failure(_message.Message):
     __slots__ = ("kind", "retriable", "detail", "leader", "known", "entry_index", "entry_term")
@@ -394,3 +398,23 @@ class AdminReply(_message.Message):
     result: bytes
     failure: Failure
     def __init__(self, result: _Optional[bytes] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ...) -> None: ...
+
+class JoinRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class JoinReply(_message.Message):
+    __slots__ = ("cluster_id", "nodes")
+    CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    cluster_id: int
+    nodes: _containers.RepeatedCompositeFieldContainer[NodeAddress]
+    def __init__(self, cluster_id: _Optional[int] = ..., nodes: _Optional[_Iterable[_Union[NodeAddress, _Mapping]]] = ...) -> None: ...
+
+class NodeAddress(_message.Message):
+    __slots__ = ("node", "address")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    node: int
+    address: str
+    def __init__(self, node: _Optional[int] = ..., address: _Optional[str] = ...) -> None: ...

@@ -329,6 +329,23 @@ class AdminClient:
         good: a node that comes back with its old data afterwards is refused. Repeating it does no harm."""
         return await self._request("node", "readmit", str(node), {"incarnation": incarnation}, changes=True)
 
+    async def add_node(self, node: int) -> dict[str, Any]:
+        """Announce a node: it may join the cluster from now on. Repeating it does no harm."""
+        return await self._request("node", "add", str(node), {}, changes=True)
+
+    async def remove_node(self, node: int) -> dict[str, Any]:
+        """Let a node leave: it gets no new replicas, and is removed for good when it keeps none. Answers how many it
+        keeps now. Repeating it does no harm."""
+        return await self._request("node", "remove", str(node), {}, changes=True)
+
+    async def cancel_node(self, node: int) -> dict[str, Any]:
+        """Take back that a node is to leave, or is to come."""
+        return await self._request("node", "cancel", str(node), {}, changes=True)
+
+    async def announced_nodes(self) -> list[int]:
+        """List nodes that were announced and have not come yet."""
+        return list((await self._request("node", "list", None, {}, changes=False)).get("announced", []))
+
     async def list_nodes(self) -> list[dict[str, Any]]:
         """List all nodes as the node asked sees them: addresses, whether each is up, and whether it was refused."""
         return list((await self._request("node", "list", None, {}, changes=False)).get("nodes", []))

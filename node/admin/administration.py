@@ -34,6 +34,7 @@ from cluster.raft import RaftGroup
 from cluster.rpc import Callers, PeerNetwork, ReplicaState, refused_by_any
 from node.admin.errors import AdminRequestFailed, CannotRepair
 from node.admin.moves import MoveAdministration
+from node.admin.node_changes import NodeChanges, requests
 from node.monitoring import Drain, Health
 from node.routing_events import RoutingEvents
 
@@ -81,7 +82,8 @@ class Administration:
         self._health = health
         self._states = states
         self._repair = repair
-        self._moves = MoveAdministration(proposer, view, leader_of, self._ask, features or Features())
+        self._features = features or Features()
+        self._moves = MoveAdministration(proposer, view, leader_of, self._ask, self._features)
         self._reads: dict[str, Callable[[Mapping[str, Any]], Any]] = {
             "log.list": self._list_logs,
             "log.describe": self._describe_log,
@@ -94,6 +96,7 @@ class Administration:
             "cluster.cancel-moves": self._moves.cancel,
             "log.reassign": self._moves.reassign,
             "log.cancel-moves": self._moves.cancel,
+            **requests(NodeChanges(group, proposer, view, network, routing_events, self._features), _number),
         }
 
     async def run(self, operation: str, args: Mapping[str, Any]) -> dict[str, Any]:
@@ -107,7 +110,7 @@ class Administration:
             self._moves.require_feature()
         try:
             now_ms = time.time_ns() // 1_000_000
-            command = from_request(operation, args, now_ms=now_ms, nodes=len(self._view.nodes))
+            command = from_request(operation, args, now_ms=now_ms, nodes=self._view.able_nodes)
         except InvalidRequest as error:
             raise AdminRequestFailed("invalid-argument", str(error)) from error
         result = await self._proposer.execute(command)
@@ -206,7 +209,7 @@ class Administration:
             states = told.get(node["node"])
             node["catching_up"] = None if states is None else sum(bool(state.phase) for state in states.values())
             node["without_vote"] = None if states is None else sum(not state.votes for state in states.values())
-        return {"nodes": nodes, "confirmed": confirmed}
+        return {"nodes": nodes, "announced": sorted(self._view.announced), "confirmed": confirmed}
 
     async def _describe_node(self, args: Mapping[str, Any]) -> dict[str, Any]:
         await self.current()
@@ -245,7 +248,7 @@ class Administration:
         """Let a node in before it is admitted, if the majority that admits it needs it: in a cluster of two. With data
         that were given up before it must not be heard at all: it would be taken for a member that remembers."""
         given_up = incarnation in self._view.nodes[number].former_incarnations
-        if len(self._group.members) != 2 or number == self._node_id or given_up:
+        if self._group.voters != {number, self._node_id} or given_up:
             return contextlib.nullcontext()
         return self._network.admitting(number, incarnation)
 
@@ -302,6 +305,7 @@ class Administration:
                 "leader": self._group.leader,
                 "term": self._group.term,
                 "ready": self._group.leader is not None,
+                "voters": sorted(self._group.voters),
             },
             "nodes": self._nodes(refused_by_any([self._network.callers()])),
             "logs": len(listed),

@@ -140,6 +140,7 @@ class Drain:
             node
             for node in group.members
             if node != self._node_id
+            and group.has_vote(node)
             and self._peers.is_up(node)
             and group.may_lead(node)
             and group.commit_index - group.match_index(node) <= NEAR_ENTRIES

@@ -67,7 +67,7 @@ class Coordinators:
 
     async def _make(self) -> None:
         now_ms = time.time_ns() // 1_000_000
-        result = await self._execute(create_coordinators(now_ms=now_ms, nodes=len(self._view.nodes)))
+        result = await self._execute(create_coordinators(now_ms=now_ms, nodes=self._view.able_nodes))
         if isinstance(result, Refusal) and result.code != "already-exists":
             raise TransactionFailed("unavailable", f"there are no transaction coordinators yet: {result.message}")
         if not await self._until(lambda: bool(self.groups()), MADE_WITHIN_S):

@@ -14,11 +14,15 @@ from cluster.discovery import (
     Discovery,
     Member,
     RememberedCluster,
+    SeedDiscovery,
     StaticDiscovery,
     ZooKeeperDiscovery,
     ZooKeeperOptions,
 )
+from cluster.rpc import Members, ask_to_join
+from cluster.versions import OURS
 from node.config import Config, ConfigError
+from node.startup.listener_security import peer_tls_of
 from node.storage.fsync import make_directory
 
 
@@ -28,9 +32,11 @@ class NodeDiscovery:
         self._version = version
         self._memory: RememberedCluster | None = None
         self._discovery: Discovery | None = None
+        self.founders: tuple[int, ...] = ()
+        """Nodes with which a cluster begins, if this directory is empty; none: it joins one."""
 
     async def join(self) -> Mapping[int, str]:
-        """Wait for the voters: node id -> address for other nodes. Raises DiscoveryError, ConfigError."""
+        """Wait for the nodes: node id -> address for other nodes. Raises DiscoveryError, ConfigError."""
         config = self._config
         me = Member(
             config.node.id,
@@ -38,15 +44,38 @@ class NodeDiscovery:
             {section.name: str(section.advertised) for section in config.listener},
             self._version,
         )
-        if config.discovery.kind == "static":
+        if config.cluster.join:
+            self._discovery = self._seeds(me)
+        elif config.discovery.kind == "static":
             self._discovery = StaticDiscovery(config.cluster.name, me, config.rpc_addresses)
         else:
             options = _options(config)
-            data_dir = Path(config.node.data_dir)
-            make_directory(data_dir)  # durably: what is remembered in it must be there after a loss of power
-            self._memory = RememberedCluster(data_dir)
-            self._discovery = ZooKeeperDiscovery(config.cluster.name, me, options, self._memory)
-        return await self._discovery.join()
+            self._discovery = ZooKeeperDiscovery(config.cluster.name, me, options, self._remembered())
+        addresses = await self._discovery.join()
+        self.founders = () if config.cluster.join else tuple(sorted(addresses))
+        return addresses
+
+    def _seeds(self, me: Member) -> SeedDiscovery:
+        config = self._config
+        tls = peer_tls_of(config.cluster)
+
+        async def ask(seed: int, address: str) -> Members:
+            return await ask_to_join(config.cluster.name, config.node.id, seed, address, OURS, tls)
+
+        return SeedDiscovery(me, config.rpc_addresses, ask, self._remembered())
+
+    def _remembered(self) -> RememberedCluster:
+        data_dir = Path(self._config.node.data_dir)
+        make_directory(data_dir)  # durably: what is remembered in it must be there after a loss of power
+        self._memory = RememberedCluster(data_dir)
+        return self._memory
+
+    @property
+    def cluster_number(self) -> int:
+        """Identity of the cluster that this node joined, as its seed told it; 0: it founded one, or ZooKeeper names
+        it."""
+        known = self._memory.cluster if self._memory is not None and self._config.cluster.join else None
+        return 0 if known is None else int(known["id"], 16)
 
     @property
     def waiting_for(self) -> str:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Protocol
 
 from cluster.features import Features
 from cluster.metadata import CommandProposer, MetadataView, NotConfirmed, Refusal, set_rack
 from cluster.metadata.metadata_pb2 import Command
+from node.routing_events import RoutingEvents
 
 log = logging.getLogger("holdfast.node")
 
@@ -25,7 +26,13 @@ VOTE_LOOK_S = 0.02
 """Time for a vote to come back: that takes a few rounds of heartbeats, if it comes back at all; see `await_vote`."""
 
 
+METADATA_WAIT_S = 5.0
+"""A wait for the metadata that goes on is logged so often."""
+
+
 class Voters(Protocol):
+    @property
+    def voters(self) -> Collection[int]: ...
     def has_vote(self, node: int) -> bool: ...
 
 
@@ -89,10 +96,18 @@ class RackNote:
             self._telling.cancel()
 
 
+async def await_metadata(node: int, view: MetadataView, routing_events: RoutingEvents) -> None:
+    """Wait until this node has the metadata that it was registered in: clients ask it about them next."""
+    while not await routing_events.until(lambda: node in view.nodes, METADATA_WAIT_S):
+        log.warning("this node is registered, and waits for the metadata that say so")
+
+
 async def await_vote(node: int, voters: Voters) -> None:
     """Wait briefly for this node's vote. A new cluster bears the loss of a node only when the others vote, and the last
     one to hear of all is given its vote a moment later. A node that gets it back only when others return serves
-    meanwhile."""
+    meanwhile. One that only follows has none to wait for."""
+    if node not in voters.voters:
+        return
     for _ in range(round(VOTE_WAIT_S / VOTE_LOOK_S)):
         if voters.has_vote(node):
             return

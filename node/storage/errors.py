@@ -67,6 +67,19 @@ class OlderCopy(StorageError):
         self.found = found
 
 
+class NodeRemoved(StorageError):
+    """Raised when the node of this directory was removed from its cluster."""
+
+    def __init__(self, path: Path | str, node: int) -> None:
+        super().__init__(
+            f"node {node} was removed from its cluster, with the data in {path}: it has no say there, also after a "
+            "restart, and its number is not used again. Stop it for good; or start it with an empty data_dir and "
+            "another node.id, which `holdfast node add` announces"
+        )
+        self.path = str(path)
+        self.node = node
+
+
 class AlreadyOpen(StorageError):
     """Raised when another process works on this directory."""
 

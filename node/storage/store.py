@@ -187,6 +187,11 @@ class Store:
         self._keep_identity(self.identity.found_a_copy(found))
         self.sync()
 
+    def note_removed(self) -> None:
+        """Note that the node was removed from its cluster, for all later processes. Synced when this returns."""
+        self._keep_identity(self.identity.found_removed())
+        self.sync()
+
     def _failure(self, error: Exception) -> StorageError:
         """Note an error that is final: no write is taken any more, since nobody knows what the files hold now."""
         with self._lock:

@@ -101,7 +101,7 @@ def test_a_node_listens_on_every_address_when_it_advertises_one() -> None:
         ("id = 2, ", "id = 1, ", "stands twice"),
         ('name = "dev"', 'name = "a b"', "cluster.name"),
         ("[[listener]]\nbind", "[listener]\nbind", "listener: write [[listener]], a table for each"),
-        ('bind = "127.0.0.1:5672"', 'bind = "127.0.0.1:1"\naddress_map = { "7" = "h:1" }', "no node id"),
+        ('bind = "127.0.0.1:5672"', 'bind = "127.0.0.1:1"\naddress_map = { "x" = "h:1" }', "no node id"),
         ("[node]", "[node", "not valid TOML"),
         ('bind = "127.0.0.1:5672"', f'bind = "{"h" * 300}:1"', "at most 300"),
         ('bind = "127.0.0.1:5672"', f'bind = "127.0.0.1:1"\nname = "{"n" * 201}"', "listener.name"),
@@ -218,3 +218,35 @@ def test_proxies_of_a_listener_are_addresses_or_networks() -> None:
                         (str(["192.0.2.7"] * 65).replace("'", '"'), "name a network instead")):  # fmt: skip
         with pytest.raises(ConfigError, match=word):
             parse(GOOD + f"proxies = {given}")
+
+
+def joining(more: str, peers: str = '{ id = 1, address = "127.0.0.1:7101" }') -> str:
+    return (
+        f'[node]\nid = 4\ndata_dir = "/d"\n[cluster]\nname = "dev"\njoin = true\npeers = [{peers}]\n{more}\n'
+        '[[listener]]\nbind = "127.0.0.1:5672"\n'
+    )
+
+
+def test_a_node_that_joins_lists_seeds_and_its_own_address_beside_them() -> None:
+    config = parse(joining('address = "127.0.0.1:7104"'))
+    assert config.rpc_addresses == {1: "127.0.0.1:7101", 4: "127.0.0.1:7104"}
+    both = '{ id = 1, address = "127.0.0.1:7101" }, { id = 4, address = "127.0.0.1:7104" }'
+    assert parse(joining("", both)).rpc_addresses == config.rpc_addresses
+
+
+@pytest.mark.parametrize(
+    ("more", "peers", "told"),
+    [
+        ("", '{ id = 1, address = "127.0.0.1:7101" }', "cluster.address: write host:port"),
+        ("", '{ id = 4, address = "127.0.0.1:7104" }', "at least one other node"),
+        ('address = "127.0.0.1:7104"', '{ id = 4, address = "127.0.0.1:7104" }', "at least one other node"),
+        (
+            'address = "127.0.0.1:7105"',
+            '{ id = 1, address = "127.0.0.1:7101" }, { id = 4, address = "127.0.0.1:7104" }',
+            "stands in cluster.peers, too",
+        ),
+    ],
+)
+def test_mistakes_of_a_node_that_joins(more: str, peers: str, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        parse(joining(more, peers))

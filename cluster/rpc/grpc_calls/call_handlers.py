@@ -174,6 +174,13 @@ class Services:
         accepted, refused = self._callers()
         return pb.CallersReply(accepted=sorted(accepted), refused=sorted(refused))
 
+    async def join(self, data: bytes, context: Any) -> pb.JoinReply:
+        await self._admit(context)
+        await parse_request(context, pb.JoinRequest, data)
+        members = self._admin.members()
+        nodes = [pb.NodeAddress(node=node, address=address) for node, address in sorted(members.addresses.items())]
+        return pb.JoinReply(cluster_id=members.cluster_id, nodes=nodes)
+
     async def fetch(self, data: bytes, context: Any) -> FetchReply:
         caller = await self._admit(context)
         return self._serve_fetch(caller, await parse_request(context, FetchRequest, data))

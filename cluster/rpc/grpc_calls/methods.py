@@ -30,6 +30,7 @@ EXECUTE = f"/{ADMIN}/Execute"
 CONFIRM = f"/{ADMIN}/Confirm"
 REPLICAS = f"/{ADMIN}/Replicas"
 CALLERS = f"/{ADMIN}/Callers"
+JOIN = f"/{ADMIN}/Join"
 FETCH = f"/{PEERS}/Fetch"
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "group_call",
     "handlers",
     "info_call",
+    "join_call",
     "open_producer_call",
     "producers_call",
     "read_call",
@@ -127,6 +129,14 @@ def callers_call(channel: Any) -> Any:
     )
 
 
+def join_call(channel: Any) -> Any:
+    return channel.unary_unary(
+        JOIN,
+        request_serializer=pb.JoinRequest.SerializeToString,
+        response_deserializer=parser(pb.JoinReply),
+    )
+
+
 def fetch_call(channel: Any) -> Any:
     return channel.unary_unary(
         FETCH,
@@ -148,6 +158,7 @@ def handlers(
     confirm: Handler,
     replicas: Handler,
     callers: Handler,
+    join: Handler,
     fetch: Handler,
 ) -> tuple[Any, ...]:
     """Handlers for `server.add_generic_rpc_handlers`. Requests arrive as bytes: a caller is checked before they are
@@ -192,6 +203,7 @@ def handlers(
                 "Callers": grpc.unary_unary_rpc_method_handler(
                     callers, response_serializer=pb.CallersReply.SerializeToString
                 ),
+                "Join": grpc.unary_unary_rpc_method_handler(join, response_serializer=pb.JoinReply.SerializeToString),
             },
         ),
     )

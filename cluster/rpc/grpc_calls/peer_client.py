@@ -18,7 +18,7 @@ from cluster.raft import FetchReply, FetchRequest
 from cluster.rpc import options
 from cluster.rpc import rpc_pb2 as pb
 from cluster.rpc.admission_report import Callers
-from cluster.rpc.api import GroupUnknown, NotLeaderHere, PartitionTypes, SealedBatch, Unavailable
+from cluster.rpc.api import GroupUnknown, Members, NotLeaderHere, PartitionTypes, SealedBatch, Unavailable
 from cluster.rpc.grpc_calls.append_client import AppendStream
 from cluster.rpc.grpc_calls.methods import (
     callers_call,
@@ -27,6 +27,7 @@ from cluster.rpc.grpc_calls.methods import (
     fetch_call,
     group_call,
     info_call,
+    join_call,
     open_producer_call,
     producers_call,
     replicas_call,
@@ -76,7 +77,7 @@ class GrpcPeerClient:
         self._channel_place: tuple[str, object] = ("", None)
         self._closing: list[asyncio.Future[None]] = []  # channels to addresses that are not used any more
         self._appends: dict[int, AppendStream] = {}
-        self._closed = False
+        self._closed = ""  # why
 
     @property
     def _metadata(self) -> tuple[tuple[str, bytes]]:
@@ -89,7 +90,7 @@ class GrpcPeerClient:
         stream = self._appends.get(group)
         if stream is None or stream.closed:
             if self._closed:
-                done(self._types.Failed("not_leader", True, "this node is stopping", None))
+                done(self._types.Failed("not_leader", True, self._closed, None))
                 return
             stream = AppendStream(self._open_channel(), self._metadata, self.node, group, self._types)
             self._appends[group] = stream
@@ -100,7 +101,7 @@ class GrpcPeerClient:
         self, group: int, start: Any, wake: Callable[[], None], owner: Any = None, *, uncommitted: bool = False
     ) -> GrpcReader | NoReader:
         if self._closed:
-            return NoReader(self._types.ReadError("unavailable", "this node is stopping", True, None), wake)
+            return NoReader(self._types.ReadError("unavailable", self._closed, True, None), wake)
         return GrpcReader(
             self._open_channel(),
             self._metadata,
@@ -197,10 +198,15 @@ class GrpcPeerClient:
         )
         return Callers(accepted, refused)
 
+    async def join(self) -> Members:
+        """Ask for the members of the cluster, as a node that joins it; raises Unavailable, also if it may not."""
+        reply = await self._ask(join_call, pb.JoinRequest(), options.INFO_TIMEOUT_S)
+        return Members(reply.cluster_id, {one.node: one.address for one in reply.nodes})
+
     async def fetch(self, request: FetchRequest) -> FetchReply:
         """A piece of a snapshot, over a connection that carries nothing else; raises Unavailable."""
         if self._closed:
-            raise Unavailable("this node is stopping", sent=False)
+            raise Unavailable(self._closed, sent=False)
         place = self._place()
         if self._fetch_channel is not None and self._fetch_place != place:
             self._closing.append(asyncio.ensure_future(self._fetch_channel.close(None)))
@@ -215,8 +221,12 @@ class GrpcPeerClient:
             raise Unavailable(f"node {self.node}: {error.code().name.lower()}: {error.details()}", sent=True) from error
         return reply
 
+    def refuse(self, why: str) -> None:
+        """Ask no more: what is asked from now on is answered with the reason."""
+        self._closed = self._closed or why
+
     async def close(self) -> None:
-        self._closed = True
+        self.refuse("this node is stopping")
         if self._fetch_channel is not None:
             await self._fetch_channel.close(None)
         for stream in list(self._appends.values()):
@@ -231,7 +241,7 @@ class GrpcPeerClient:
 
     def _open_channel(self) -> Any:
         if self._closed:
-            raise Unavailable("this node is stopping", sent=False)
+            raise Unavailable(self._closed, sent=False)
         place = self._place()
         if self._channel is None or place != self._channel_place:
             if self._channel is not None:  # what is under way on it ends like any lost connection

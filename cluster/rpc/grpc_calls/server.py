@@ -31,6 +31,7 @@ async def serve_calls(address: str, who: Who, services: Services, tls: PeerTls |
             confirm=services.confirm,
             replicas=services.replicas,
             callers=services.callers,
+            join=services.join,
             fetch=services.fetch,
         )
     )

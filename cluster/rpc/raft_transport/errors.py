@@ -29,10 +29,12 @@ class StreamRefused(StreamError):
 
     NUMBER = 9
 
-    def __init__(self, reason: str, copy: str = "") -> None:
-        """`copy`: in what the dialler's data are a copy, when that is the reason. No later start of them helps."""
+    def __init__(self, reason: str, copy: str = "", *, removed: bool = False) -> None:
+        """`copy`: in what the dialler's data are a copy, when that is the reason. `removed`: the reason is that the
+        dialler was removed, with the data that it has. No later start of them helps, in either case."""
         super().__init__(reason)
         self.copy = copy
+        self.removed = removed
 
 
 class StreamBroken(StreamError):
@@ -45,12 +47,14 @@ _BY_NUMBER = {kind.NUMBER: kind for kind in (StreamLost, StreamRefused, StreamBr
 
 
 def to_end(error: StreamError) -> StreamEnd:
-    copy = error.copy if isinstance(error, StreamRefused) else ""
-    return StreamEnd(code=error.NUMBER, detail=str(error), copy=copy)
+    end = StreamEnd(code=error.NUMBER, detail=str(error))
+    if isinstance(error, StreamRefused):
+        end.copy, end.removed = error.copy, error.removed
+    return end
 
 
 def from_end(end: StreamEnd) -> StreamError:
     """The error that the listener told; a plain StreamError if this version does not know its number."""
     kind = _BY_NUMBER.get(end.code, StreamError)
     detail = end.detail or "the peer ended the stream without a reason"
-    return StreamRefused(detail, end.copy) if kind is StreamRefused else kind(detail)
+    return StreamRefused(detail, end.copy, removed=end.removed) if kind is StreamRefused else kind(detail)

@@ -130,6 +130,12 @@ class InboundLinks:
             elif (fault := stream.versions.fault(self._who.active())) is not None:
                 self._retire(stream, f"node {stream.node}: {fault}")
 
+    def end_removed(self, node: int) -> None:
+        """End the stream of a node that is no peer any more."""
+        stream = self._streams.get(node)
+        if stream is not None:
+            self._retire(stream, f"node {node} is no member of the cluster any more")
+
     def end_all(self) -> None:
         for stream in list(self._streams.values()):
             self._retire(stream, f"node {self._who.node} is stopping")
@@ -166,7 +172,10 @@ class InboundLinks:
         if hello is None or reason is not None:
             told = self._who.told(end, hello, reason or "")
             copy = None if hello is None else self._who.refused_copy(hello, reason or "")
-            raise StreamRefused(told, copy or "")
+            raise StreamRefused(told, copy or "", removed=hello is not None and self._who.is_told_removed(hello))
+        if hello.node not in self._who.known:
+            announced = f"node {hello.node} is announced, and has not registered yet"
+            raise StreamLost(self._who.told(end, hello, announced))
         if (wait := self._who.has_to_wait(hello)) is not None:
             speaks = self._streams[hello.node].start.known
             newcomer = Newcomer(speaks, asyncio.get_running_loop().time())

@@ -22,7 +22,6 @@ class MinorityDetector:
     def __init__(self, peers: Collection[int], on_change: Callable[[], None]) -> None:
         """`on_change` is called when this node loses touch with a peer or finds it again, and when it is cut off or is
         so no longer."""
-        self._majority = (len(peers) + 1) // 2 + 1
         self._lost_s: dict[int, float | None] = dict.fromkeys(peers)  # since when; None: in touch
         self._on_change = on_change
         self.cut_off = False
@@ -31,6 +30,15 @@ class MinorityDetector:
         """Begin while the streams are being dialled; nodes that start together need a moment."""
         for peer in self._lost_s:
             self._lost_s[peer] = now_s + options.FIRST_TOUCH_S
+
+    def add(self, peer: int, now_s: float) -> None:
+        """Watch a node that has just become a peer."""
+        self._lost_s[peer] = now_s + options.FIRST_TOUCH_S
+
+    def forget(self, peer: int, now_s: float) -> None:
+        """Watch a node no more."""
+        del self._lost_s[peer]
+        self._judge(now_s, changed=True)
 
     def in_touch(self, peer: int) -> bool:
         return peer in self._lost_s and self._lost_s[peer] is None
@@ -42,7 +50,7 @@ class MinorityDetector:
 
     def lost(self, peer: int, now_s: float) -> None:
         """Note that a stream to or from a peer has ended."""
-        if self._lost_s[peer] is None:
+        if self._lost_s.get(peer, 0.0) is None:
             self._lost_s[peer] = now_s
             self._judge(now_s, changed=True)
 
@@ -61,6 +69,6 @@ class MinorityDetector:
 
     def _judge(self, now_s: float, *, changed: bool) -> None:
         away = sum(since is not None and now_s - since >= options.CUT_OFF_S for since in self._lost_s.values())
-        before, self.cut_off = self.cut_off, away >= self._majority
+        before, self.cut_off = self.cut_off, away >= (len(self._lost_s) + 1) // 2 + 1
         if changed or self.cut_off != before:
             self._on_change()

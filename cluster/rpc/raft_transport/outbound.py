@@ -40,8 +40,8 @@ def _no_data(_: str) -> None:
 
 class OutboundLink:
     """The stream to one peer. `on_change(True)` when the peer has accepted a stream, `on_change(False)` when that
-    stream has ended. `on_copy(why)` when the peer refuses this node because its data are a copy. `dial(node, address)`
-    gives a `DiallerEnd`."""
+    stream has ended. `on_copy(why)` when the peer refuses this node because its data are a copy, `on_removed(why)`
+    because it was removed. `dial(node, address)` gives a `DiallerEnd`."""
 
     def __init__(
         self,
@@ -52,6 +52,7 @@ class OutboundLink:
         dial: Callable[[int, str], Any],
         *,
         on_copy: Callable[[str], None] = _no_data,
+        on_removed: Callable[[str], None] = _no_data,
         backlog_bytes: int = options.BACKLOG_BYTES,
         jitter: random.Random | None = None,
     ) -> None:
@@ -60,6 +61,7 @@ class OutboundLink:
         self._address = address
         self._on_change = on_change
         self._on_copy = on_copy
+        self._on_removed = on_removed
         self._dial = dial
         self._backlog_bytes = backlog_bytes
         self._jitter = jitter or random.Random()
@@ -141,6 +143,8 @@ class OutboundLink:
         except StreamRefused as error:
             if error.copy:
                 self._on_copy(error.copy)
+            if error.removed:
+                self._on_removed(str(error))
             return accepted, f"refused: {error}"
         except StreamError as error:
             return accepted, str(error)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, KeysView, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -20,7 +20,7 @@ from cluster.raft import FetchReply, FetchRequest, NodeId
 from cluster.raft.replication.message_encoding import IncomingMessage
 from cluster.rpc import options
 from cluster.rpc.admission_report import Callers
-from cluster.rpc.api import AddressInUse, AdminHost, PartitionHost, PartitionTypes, PeerClient
+from cluster.rpc.api import AddressInUse, AdminHost, PartitionHost, PartitionTypes, PeerClient, Unavailable
 from cluster.rpc.grpc_calls.call_handlers import Services
 from cluster.rpc.grpc_calls.peer_client import GrpcPeerClient
 from cluster.rpc.grpc_calls.server import serve_calls
@@ -74,11 +74,14 @@ class _Peer:
             log.info("node %d is %s", self.node, "up" if up else "down")
             (self._on_up if up else self._on_down)(self.node)
 
+    def end(self) -> None:
+        self.change(outbound=False, inbound=False)
+
 
 class PeerNetwork:
     """Network between nodes. `peers` maps node ids to addresses; this node may be among them. Addresses are what *this*
     node dials: an address map (proxies, other networks) is applied by the caller, and `set_address` changes one while
-    running.
+    running. Peers come and go by `add_peer` and `forget_peer`.
 
     `on_messages(node, messages)`, `on_up(node)`, `on_down(node)` are called on the event loop; they queue and return.
     """
@@ -104,22 +107,26 @@ class PeerNetwork:
         wall_ms: Callable[[], int] | None = None,
         on_clock: Callable[[int, int], None] = _no_clock,
         on_copy: Callable[[str], None] = _ignore,
+        on_removed: Callable[[str], None] = _ignore,
         dial: Callable[[int, str], Any] | None = None,
         tls: PeerTls | None = None,
     ) -> None:
         """Set up streams and calls. `who`: how this node presents itself and judges others; without it by cluster and
         ids alone. `on_hello`: a peer was let in. `on_copy(why)`: a peer knows a later start of this node's data.
+        `on_removed(why)`: a peer says that this node was removed.
         `serve_fetch(node, request)`: a piece of a snapshot for a peer. `on_contact`: see `MinorityDetector`. `tls`: how
         nodes prove that they are nodes; None: they do not."""
         self.self_id = self_id
         self._bind = bind
         self._addresses = {node: address for node, address in peers.items() if node != self_id}
         self._hints = LeaderHintTable(on_leader)
+        self._on_up, self._on_down, self._types = on_up, on_down, types
         self._peers = {node: _Peer(node, on_up, on_down) for node in self._addresses}
         self._who = who or Who(cluster, self_id, frozenset(self._addresses))
         self._contact = MinorityDetector(self._peers.keys(), on_contact)
         self._wall_ms = wall_ms
         self._on_copy = on_copy
+        self._on_removed = on_removed
         self._dial = dial or (lambda node, address: DiallerEnd(node, address, tls))
         self._tls = tls
         self._who.tls = tls
@@ -136,29 +143,21 @@ class PeerNetwork:
             who=self._who, types=types, partitions=partitions, admin=admin, serve_fetch=serve_fetch,
             callers=self.callers,
         )  # fmt: skip
-        self._clients = {
-            node: GrpcPeerClient(
-                node,
-                partial(self._who.hello_to, node),
-                self._address(node),
-                types,
-                open_channel=None if tls is None else partial(tls.channel, node),
-                version=lambda: None if tls is None else tls.version,
-            )
-            for node in self._addresses
-        }
+        self._clients = {node: self._new_client(node) for node in self._addresses}
         self._server: Any = None
         self._shared_port = SharedPort(serve=partial(serve_stream, self._inbound.serve), tls=tls)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._tasks: list[asyncio.Task[None]] = []
+        self._dialling: dict[NodeId, asyncio.Task[None]] = {}
+        self._watching: asyncio.Task[None] | None = None
+        self._ending: set[asyncio.Task[None]] = set()
         self._hints_scheduled = False
         self._begun_s = 0.0
         self.port = 0  # bound; differs from the configured one when that is 0
 
     # -- life
 
-    async def start(self) -> None:
-        """Listen, and begin to dial the peers. Raises AddressInUse."""
+    async def start(self, *, dials: bool = True) -> None:
+        """Listen, and begin to dial the peers, or leave that to `open_streams`. Raises AddressInUse."""
         self._server = await serve_calls(self._shared_port.grpc_address, self._who, self._services, self._tls)
         try:
             self.port = await self._shared_port.listen(self._bind)
@@ -167,22 +166,28 @@ class PeerNetwork:
                 f"cannot listen on {self._bind} for other nodes: {error}. Another process has the port, or the host "
                 f"has no such address; stop it, or correct cluster.peers for node {self.self_id}"
             ) from error
-        self.open_streams()
+        if dials:
+            self.open_streams()
 
     def open_streams(self) -> None:
-        """Begin to dial the peers, and to watch for silent ones."""
+        """Begin to dial the peers, and to watch for silent ones. Once it is done, this does nothing."""
+        if self._watching is not None:
+            return
         self._loop = loop = asyncio.get_running_loop()
         self._begun_s = loop.time()
         self._contact.begin(loop.time())
-        self._tasks = [loop.create_task(link.run(), name=f"link-to-{node}") for node, link in self._links.items()]
-        self._tasks.append(loop.create_task(self._watch(), name="peer-liveness"))
+        for node in self._links:
+            self._begin_to_dial(node)
+        self._watching = loop.create_task(self._watch(), name="peer-liveness")
 
     async def stop(self) -> None:
         """Close all streams (peers notice at once), then the port."""
-        for task in self._tasks:
+        tasks = [*self._dialling.values(), *([self._watching] if self._watching is not None else [])]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._tasks.clear()
+        await asyncio.gather(*tasks, *self._ending, return_exceptions=True)
+        self._dialling.clear()
+        self._watching = None
         for client in self._clients.values():
             await client.close()
         self._shared_port.stop_listening()
@@ -192,11 +197,65 @@ class PeerNetwork:
             self._server = None
         await self._shared_port.close()
 
+    # -- peers
+
+    @property
+    def peers(self) -> KeysView[NodeId]:
+        return self._peers.keys()
+
+    def add_peer(self, node: NodeId, address: str) -> None:
+        """Let a node in from now on, and dial it."""
+        assert node not in (self.self_id, *self._peers), node
+        self._addresses[node] = address
+        self._peers[node] = _Peer(node, self._on_up, self._on_down)
+        self._links[node] = self._link(node)
+        self._clients[node] = self._new_client(node)
+        self._who.known |= {node}
+        if self._loop is not None:
+            self._contact.add(node, self._loop.time())
+            self._begin_to_dial(node)
+        else:
+            self._contact.add(node, 0.0)  # `begin` says from when on
+        log.info("node %d at %s is a peer now", node, address)
+
+    def forget_peer(self, node: NodeId) -> None:
+        """End what there is with a node that is no member any more. It is not let in again."""
+        self._who.known -= {node}
+        self._inbound.end_removed(node)
+        task = self._dialling.pop(node, None)
+        if task is not None:
+            task.cancel()
+        self._peers.pop(node).end()
+        del self._links[node], self._addresses[node]
+        self._clients[node].refuse(f"node {node} is no member of the cluster any more")
+        closing = asyncio.get_running_loop().create_task(self._clients[node].close(), name=f"leave-{node}")
+        self._ending.add(closing)
+        closing.add_done_callback(self._ending.discard)
+        self._contact.forget(node, asyncio.get_running_loop().time())
+        log.info("node %d is a peer no more", node)
+
+    def _begin_to_dial(self, node: NodeId) -> None:
+        assert self._loop is not None
+        self._dialling[node] = self._loop.create_task(self._links[node].run(), name=f"link-to-{node}")
+
+    def _new_client(self, node: NodeId) -> GrpcPeerClient:
+        tls = self._tls
+        return GrpcPeerClient(
+            node,
+            partial(self._who.hello_to, node),
+            self._address(node),
+            self._types,
+            open_channel=None if tls is None else partial(tls.channel, node),
+            version=lambda: None if tls is None else tls.version,
+        )
+
     # -- Raft
 
     def send(self, node: NodeId, messages: Sequence[Encodable]) -> None:
-        """Send to the peer, now or when there is room; dropped when there is no stream to it."""
-        self._links[node].send(messages)
+        """Send to the peer, now or when there is room; dropped when there is no stream to it, or it is no peer."""
+        link = self._links.get(node)
+        if link is not None:
+            link.send(messages)
 
     def is_up(self, node: NodeId) -> bool:
         return node == self.self_id or (node in self._peers and self._peers[node].up)
@@ -231,7 +290,7 @@ class PeerNetwork:
     def set_address(self, node: NodeId, address: str) -> None:
         """Change a peer's address, from the next connection on."""
         if node not in self._addresses:
-            raise KeyError(f"node {node} is not a configured peer")
+            raise KeyError(f"node {node} is not a peer")
         self._addresses[node] = address
 
     def stranger(self, node: NodeId) -> int | None:
@@ -248,7 +307,7 @@ class PeerNetwork:
     def admitting(self, node: NodeId, incarnation: int) -> Iterator[None]:
         """Let `node` in with this incarnation until the block ends, whatever the cluster knows: only for the other one
         of two nodes, see `handshake`."""
-        assert set(self._addresses) == {node}, (node, set(self._addresses))
+        assert node in self._addresses, (node, set(self._addresses))
         self._who.admitted[node] = incarnation
         self._inbound.end_strangers()
         try:
@@ -301,7 +360,12 @@ class PeerNetwork:
     # -- questions to peers
 
     def client(self, node: NodeId) -> PeerClient:
-        return self._clients[node]
+        """The way to ask another node; one that is no peer any more answers nothing. Raises Unavailable if it never
+        was one."""
+        client = self._clients.get(node)
+        if client is None:
+            raise Unavailable(f"node {node} is no member of the cluster, as far as is known here", sent=False)
+        return client
 
     def status(self) -> dict[int, dict[str, Any]]:
         """State of each peer, and why it is not up, for people."""
@@ -321,10 +385,12 @@ class PeerNetwork:
     # -- inside
 
     def _address(self, node: int) -> Callable[[], str]:
-        return lambda: self._addresses[node]
+        return lambda: self._addresses.get(node, "")
 
     def _link(self, node: int) -> OutboundLink:
         def on_change(is_open: bool) -> None:
+            if node not in self._links:
+                return  # it is no peer any more
             if is_open and (active := self._who.active()):
                 self._links[node].send_active(active)  # it may have risen since Hello was written
             if is_open:
@@ -334,7 +400,10 @@ class PeerNetwork:
             self._changed(node, outbound=is_open)
 
         hello = partial(self._who.hello_to, node)
-        return OutboundLink(node, hello, self._address(node), on_change, self._dial, on_copy=self._on_copy)
+        return OutboundLink(
+            node, hello, self._address(node), on_change, self._dial,
+            on_copy=self._on_copy, on_removed=self._on_removed,
+        )  # fmt: skip
 
     def _tell_clock(self, link: OutboundLink) -> None:
         if self._wall_ms is not None:
@@ -347,7 +416,9 @@ class PeerNetwork:
                 link.send_hints(hints)
 
     def _changed(self, node: int, *, outbound: bool | None = None, inbound: bool | None = None) -> None:
-        peer, loop = self._peers[node], self._loop
+        peer, loop = self._peers.get(node), self._loop
+        if peer is None:
+            return
         peer.change(outbound=outbound, inbound=inbound)
         if loop is None:
             return

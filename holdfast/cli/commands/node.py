@@ -32,6 +32,8 @@ LISTENER = click.option(
 NODE_COLUMNS = {
     "node": "node>",
     "up": "is up",
+    "state": "state",
+    "versions": "knows versions",
     "rack": "rack",
     "listeners": "listeners for clients",
     "rpc_address": "address for nodes",
@@ -45,7 +47,7 @@ NODE_COLUMNS = {
 
 @click.group()
 def node() -> None:
-    """Look after nodes: list, describe, status, health, drain, resume, readmit, repair-group."""
+    """Look after nodes: list, describe, status, health, add, remove, cancel, drain, resume, readmit, repair-group."""
 
 
 @node.command("list")
@@ -53,13 +55,14 @@ def node() -> None:
 def list_nodes(frame: CommandFrame) -> None:
     """List all nodes as the node asked sees them, and whether any has refused them for the data that they came with."""
 
-    async def work() -> list[dict[str, Any]]:
+    async def work() -> tuple[list[dict[str, Any]], list[int]]:
         async with frame.admin() as admin:
-            return await admin.list_nodes()
+            return await admin.list_nodes(), await admin.announced_nodes()
 
-    nodes = run(work())
-    frame.output.result({"nodes": nodes})
-    rows = ([cell(entry.get(key)) for key in NODE_COLUMNS] for entry in nodes)
+    nodes, announced = run(work())
+    frame.output.result({"nodes": nodes, "announced": announced})
+    to_come = [{"node": node, "state": "announced"} for node in announced]
+    rows = ([cell(entry.get(key)) for key in NODE_COLUMNS] for entry in [*nodes, *to_come])
     frame.output.table("", list(NODE_COLUMNS.values()), rows)
 
 
@@ -97,6 +100,59 @@ def describe_node(frame: CommandFrame, node_id: int) -> None:
     else:
         rows = ([row["log"], row["partition"], row["state"], progress_text(row)] for row in replicas)
         frame.output.table("replicas that are behind", ["log", "partition", "state", "fetched"], rows)
+
+
+@node.command("add")
+@click.argument("node_id", metavar="N", type=click.IntRange(min=1))
+@command_frame()
+def add_node(frame: CommandFrame, node_id: int) -> None:
+    """Announce node N: it may join the cluster.
+
+    Start it with an empty data directory, with cluster.join = true, and with some of the cluster's nodes in
+    cluster.peers. The number of a node that was removed is not taken again.
+    """
+    done = run(_change(frame, "add", node_id))
+    frame.output.result(done)
+    frame.output.say(f"node {node_id} may join: start it with cluster.join = true and an empty data directory")
+
+
+@node.command("remove")
+@click.argument("node_id", metavar="N", type=click.IntRange(min=1))
+@command_frame()
+def remove_node(frame: CommandFrame, node_id: int) -> None:
+    """Let node N leave the cluster.
+
+    It gets no new replicas. When it keeps none, and has no vote on metadata, it is removed for good: it stops, and its
+    number is not taken again. Until then `node cancel` takes it back.
+    """
+    done = run(_change(frame, "remove", node_id))
+    frame.output.result(done)
+    frame.output.say(
+        f"node {node_id} leaves, and keeps {counted(int(done['replicas']), 'replica')} still; "
+        "watch it: holdfast node list"
+    )
+
+
+@node.command("cancel")
+@click.argument("node_id", metavar="N", type=click.IntRange(min=1))
+@command_frame()
+def cancel_node(frame: CommandFrame, node_id: int) -> None:
+    """Take back that node N is to leave, or that it was announced."""
+    done = run(_change(frame, "cancel", node_id))
+    frame.output.result(done)
+    stays = "stays" if done["state"] == "active" else "is not to come"
+    frame.output.say(f"node {node_id} {stays}")
+
+
+async def _change(frame: CommandFrame, what: str, node_id: int) -> dict[str, Any]:
+    async with frame.admin() as admin:
+        match what:
+            case "add":
+                return await admin.add_node(node_id)
+            case "remove":
+                return await admin.remove_node(node_id)
+            case _:
+                return await admin.cancel_node(node_id)
 
 
 @node.command("readmit")

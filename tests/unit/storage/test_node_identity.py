@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from node.storage import NodeIdentity, Store
-from node.storage.errors import ForeignData, OlderCopy
+from node.storage.errors import NodeRemoved, OlderCopy
 
 
 def opened(path: Path, identity: NodeIdentity) -> NodeIdentity:
@@ -45,11 +45,25 @@ def test_data_that_were_found_to_be_a_copy_make_no_start_any_more(tmp_path: Path
         assert disk.identity.boot == 1
 
 
-@pytest.mark.parametrize("listed", [(1, 2), (1, 2, 4), (1, 2, 3, 4)])
-def test_a_configuration_with_other_members_is_refused(tmp_path: Path, listed: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("listed", [(), (1, 2), (1, 2, 4), (1, 2, 3, 4)])
+def test_founders_stay_those_of_the_first_start_whatever_is_listed_later(
+    tmp_path: Path, listed: tuple[int, ...]
+) -> None:
     opened(tmp_path / "a", NodeIdentity("dev", 1, (1, 2, 3)))
-    with pytest.raises(ForeignData, match=r"nodes 1, 2, 3, but the configuration lists .*cluster\.peers"):
-        Store(tmp_path / "a", NodeIdentity("dev", 1, listed))
+    assert opened(tmp_path / "a", NodeIdentity("dev", 1, listed)).members == (1, 2, 3)
+    opened(tmp_path / "joined", NodeIdentity("dev", 1))
+    assert opened(tmp_path / "joined", NodeIdentity("dev", 1, listed)).members == ()
+
+
+def test_data_of_a_removed_node_make_no_start_any_more(tmp_path: Path) -> None:
+    with Store(tmp_path / "a", NodeIdentity("dev", 4)) as disk:
+        disk.count_start(3)
+        assert b"removed" not in disk.identity.encode(), "nothing new is stored for nothing"
+        disk.note_removed()
+    with Store(tmp_path / "a", NodeIdentity("dev", 4)) as disk:
+        with pytest.raises(NodeRemoved, match=r"node 4 was removed from its cluster.*holdfast node add"):
+            disk.count_start(3)
+        assert disk.identity.boot == 1
 
 
 def test_tools_may_look_without_a_configuration(tmp_path: Path) -> None:

@@ -324,7 +324,7 @@ async def test_a_new_address_is_used_from_then_on_and_the_old_connection_is_give
             await until(lambda: len(answers) == 2, "the request on the old connection")
             assert answers[1].kind == "unknown"
             assert wire.connections == 1
-            with pytest.raises(KeyError, match="not a configured peer"):
+            with pytest.raises(KeyError, match="is not a peer"):
                 first.network.set_address(9, "127.0.0.1:1")
         finally:
             await first.network.stop()

@@ -1,0 +1,1 @@
+"""Clusters whose nodes come and go."""
