@@ -19,10 +19,32 @@ from holdfast.client.loop_thread import LoopThread
 from holdfast.client.transport.network import NetworkOptions
 from holdfast.client.transport.security.credentials import Security
 
-MAX_NODES = 7  # what a node accepts: each is a voter of the metadata group
+MAX_NODES = 31  # what a node accepts
+FEW_NODES = 7
+NODE_BYTES = 160 * 1024 * 1024  # of memory: an idle node takes 100 MiB
 ASK_INTERVAL_S = 0.1
 NOT_LET_IN = (AuthenticationError, NotAuthorizedError, AdminError, ProtocolError)
 """Answers of a node to a caller with another credential, or with TLS where there is none."""
+
+
+def _require_memory(nodes: int) -> None:
+    """Refuse a large cluster that this machine has no memory for: the system would end some of its processes."""
+    free = _available_bytes()
+    if nodes > FEW_NODES and free is not None and nodes * NODE_BYTES > free:
+        raise CliError(
+            f"{nodes} nodes need {nodes * NODE_BYTES >> 20} MiB of memory, and {free >> 20} MiB are free here",
+            advice=f"take {max(FEW_NODES, free // NODE_BYTES)} at most",
+        )
+
+
+def _available_bytes() -> int | None:
+    """Memory that processes could have, by Linux's own estimate. None: another system, which does not tell."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    except FileNotFoundError:
+        return None
+    told = (line.split() for line in lines if line.startswith("MemAvailable:"))
+    return next((int(words[1]) * 1024 for words in told), None)
 
 
 def create(
@@ -46,6 +68,7 @@ def create(
         checkpoint_port: port of node 1 for checkpoints of Event Hubs' processors; 0: none has one.
         tied: nodes end with this process, however it ends (Linux).
     """
+    _require_memory(nodes)
     amqp = ports.consecutive(amqp_port or 0, nodes, ports.USUAL_AMQP_PORT if usual_ports else None, "AMQP")
     rpc = ports.consecutive(rpc_port, nodes, ports.USUAL_RPC_PORT if usual_ports else None, "RPC")
     if set(amqp) & set(rpc):
