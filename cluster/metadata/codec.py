@@ -12,11 +12,13 @@ from google.protobuf.message import DecodeError
 from cluster.metadata import metadata_pb2 as pb
 from cluster.metadata.command_validation import METADATA, logs_fault
 from cluster.metadata.moves import note_moving
+from cluster.metadata.planning.settings import settings_from_pb, settings_to_pb
 from cluster.metadata.shared_access_rules import rule_from_pb, rule_to_pb
 from cluster.metadata.state import MetadataState
 from cluster.metadata.types import (
     FIRST_BIRTH,
     UNCOMPRESSED,
+    BalanceSettings,
     Code,
     CommandResult,
     ListenerAddress,
@@ -184,6 +186,7 @@ def encode_checkpoint(state: MetadataState, version: int = UNSET) -> bytes:
         announced=sorted(state.announced),
         tombstones=[pb.Tombstone(node=node, incarnations=known) for node, known in sorted(state.tombstones.items())],
         next_birth=state.next_birth if state.next_birth != FIRST_BIRTH else 0,
+        balance=settings_to_pb(state.balance),
     )
     return checkpoint.SerializeToString(deterministic=True)
 
@@ -235,6 +238,7 @@ def decode_checkpoint(data: bytes) -> MetadataState:
         next_birth=checkpoint.next_birth or FIRST_BIRTH,
         announced=dict.fromkeys(checkpoint.announced),
         tombstones={one.node: tuple(one.incarnations) for one in checkpoint.tombstones},
+        balance=settings_from_pb(checkpoint.balance) if checkpoint.HasField("balance") else BalanceSettings(),
     )
     for log in state.logs.values():
         for partition in log.partitions:

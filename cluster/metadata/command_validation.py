@@ -86,6 +86,14 @@ METADATA_RANGES: dict[str, Range] = {
     "FinishMove.version": SEQUENCE,
     "StallMove.group": GROUP,
     "StallMove.move": BIRTH,
+    "SetBalance.replace_after_s": WISHED,
+    "SetBalance.disk_high": WISHED,
+    "SetBalance.disk_low": WISHED,
+    "SetBalance.disk_target": WISHED,
+    "Balance.replace_after_s": COUNT,
+    "Balance.disk_high": COUNT,
+    "Balance.disk_low": COUNT,
+    "Balance.disk_target": COUNT,
     "Node.lost_below_birth": SEQUENCE,
     "Checkpoint.next_birth": SEQUENCE,
     "Log.id": SEQUENCE,
@@ -121,6 +129,7 @@ MAX_LISTENERS = 16
 MAX_LISTENER_NAME_CHARACTERS = 200
 MAX_MARKS = 1024
 MAX_RACK_CHARACTERS = 63
+MAX_BALANCE_CHARACTERS = 40
 
 MAX_TARGETS = 20_000
 """Partitions of one reassignment: as many as a cluster has."""
@@ -169,6 +178,8 @@ def logs_fault(logs: Iterable[pb.Log]) -> str | None:
 def _too_long(command: pb.Command) -> Iterable[str]:
     if len(command.request_id) > MAX_REQUEST_ID_BYTES:
         yield f"Command.request_id has {len(command.request_id)} bytes, {MAX_REQUEST_ID_BYTES} at most"
+    if len(command.set_balance.balance) > MAX_BALANCE_CHARACTERS:
+        yield f"SetBalance.balance has more than {MAX_BALANCE_CHARACTERS} characters"
     if len(command.set_rack.rack) > MAX_RACK_CHARACTERS:
         yield f"SetRack.rack has more than {MAX_RACK_CHARACTERS} characters"
     if len(command.reassign.items) > MAX_TARGETS:

@@ -83,6 +83,26 @@ def _node(node: int) -> int:
     return node
 
 
+def set_balance(
+    balance: str = "",
+    *,
+    replace_after_s: int | None = None,
+    disk_high: int | None = None,
+    disk_low: int | None = None,
+    disk_target: int | None = None,
+) -> pb.Command:
+    """Command that changes settings of the planner. None, and an empty text: as it is. Feature `membership`."""
+    return pb.Command(
+        set_balance=pb.SetBalance(
+            balance=balance,
+            replace_after_s=replace_after_s,
+            disk_high=disk_high,
+            disk_low=disk_low,
+            disk_target=disk_target,
+        )
+    )
+
+
 def set_rack(node: int, rack: str) -> pb.Command:
     """Command that notes where a node stands. Feature `racks`."""
     return pb.Command(set_rack=pb.SetRack(node=node, rack=rack))

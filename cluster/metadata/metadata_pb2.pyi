@@ -296,8 +296,22 @@ class StallMove(_message.Message):
     move: int
     def __init__(self, group: _Optional[int] = ..., move: _Optional[int] = ...) -> None: ...
 
+class SetBalance(_message.Message):
+    __slots__ = ("balance", "replace_after_s", "disk_high", "disk_low", "disk_target")
+    BALANCE_FIELD_NUMBER: _ClassVar[int]
+    REPLACE_AFTER_S_FIELD_NUMBER: _ClassVar[int]
+    DISK_HIGH_FIELD_NUMBER: _ClassVar[int]
+    DISK_LOW_FIELD_NUMBER: _ClassVar[int]
+    DISK_TARGET_FIELD_NUMBER: _ClassVar[int]
+    balance: str
+    replace_after_s: int
+    disk_high: int
+    disk_low: int
+    disk_target: int
+    def __init__(self, balance: _Optional[str] = ..., replace_after_s: _Optional[int] = ..., disk_high: _Optional[int] = ..., disk_low: _Optional[int] = ..., disk_target: _Optional[int] = ...) -> None: ...
+
 class Command(_message.Message):
-    __slots__ = ("request_id", "register_node", "create_log", "alter_log", "delete_log", "readmit_node", "put_user", "remove_user", "put_grant", "remove_grant", "activate_version", "put_rule", "rotate_rule", "remove_rule", "set_rack", "reassign", "cancel_moves", "finish_move", "stall_move", "add_node", "leave_node", "stay_node", "remove_node")
+    __slots__ = ("request_id", "register_node", "create_log", "alter_log", "delete_log", "readmit_node", "put_user", "remove_user", "put_grant", "remove_grant", "activate_version", "put_rule", "rotate_rule", "remove_rule", "set_rack", "reassign", "cancel_moves", "finish_move", "stall_move", "add_node", "leave_node", "stay_node", "remove_node", "set_balance")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     REGISTER_NODE_FIELD_NUMBER: _ClassVar[int]
     CREATE_LOG_FIELD_NUMBER: _ClassVar[int]
@@ -321,6 +335,7 @@ class Command(_message.Message):
     LEAVE_NODE_FIELD_NUMBER: _ClassVar[int]
     STAY_NODE_FIELD_NUMBER: _ClassVar[int]
     REMOVE_NODE_FIELD_NUMBER: _ClassVar[int]
+    SET_BALANCE_FIELD_NUMBER: _ClassVar[int]
     request_id: bytes
     register_node: RegisterNode
     create_log: CreateLog
@@ -344,7 +359,8 @@ class Command(_message.Message):
     leave_node: LeaveNode
     stay_node: StayNode
     remove_node: RemoveNode
-    def __init__(self, request_id: _Optional[bytes] = ..., register_node: _Optional[_Union[RegisterNode, _Mapping]] = ..., create_log: _Optional[_Union[CreateLog, _Mapping]] = ..., alter_log: _Optional[_Union[AlterLog, _Mapping]] = ..., delete_log: _Optional[_Union[DeleteLog, _Mapping]] = ..., readmit_node: _Optional[_Union[ReadmitNode, _Mapping]] = ..., put_user: _Optional[_Union[PutUser, _Mapping]] = ..., remove_user: _Optional[_Union[RemoveUser, _Mapping]] = ..., put_grant: _Optional[_Union[PutGrant, _Mapping]] = ..., remove_grant: _Optional[_Union[RemoveGrant, _Mapping]] = ..., activate_version: _Optional[_Union[ActivateVersion, _Mapping]] = ..., put_rule: _Optional[_Union[PutRule, _Mapping]] = ..., rotate_rule: _Optional[_Union[RotateRule, _Mapping]] = ..., remove_rule: _Optional[_Union[RemoveRule, _Mapping]] = ..., set_rack: _Optional[_Union[SetRack, _Mapping]] = ..., reassign: _Optional[_Union[Reassign, _Mapping]] = ..., cancel_moves: _Optional[_Union[CancelMoves, _Mapping]] = ..., finish_move: _Optional[_Union[FinishMove, _Mapping]] = ..., stall_move: _Optional[_Union[StallMove, _Mapping]] = ..., add_node: _Optional[_Union[AddNode, _Mapping]] = ..., leave_node: _Optional[_Union[LeaveNode, _Mapping]] = ..., stay_node: _Optional[_Union[StayNode, _Mapping]] = ..., remove_node: _Optional[_Union[RemoveNode, _Mapping]] = ...) -> None: ...
+    set_balance: SetBalance
+    def __init__(self, request_id: _Optional[bytes] = ..., register_node: _Optional[_Union[RegisterNode, _Mapping]] = ..., create_log: _Optional[_Union[CreateLog, _Mapping]] = ..., alter_log: _Optional[_Union[AlterLog, _Mapping]] = ..., delete_log: _Optional[_Union[DeleteLog, _Mapping]] = ..., readmit_node: _Optional[_Union[ReadmitNode, _Mapping]] = ..., put_user: _Optional[_Union[PutUser, _Mapping]] = ..., remove_user: _Optional[_Union[RemoveUser, _Mapping]] = ..., put_grant: _Optional[_Union[PutGrant, _Mapping]] = ..., remove_grant: _Optional[_Union[RemoveGrant, _Mapping]] = ..., activate_version: _Optional[_Union[ActivateVersion, _Mapping]] = ..., put_rule: _Optional[_Union[PutRule, _Mapping]] = ..., rotate_rule: _Optional[_Union[RotateRule, _Mapping]] = ..., remove_rule: _Optional[_Union[RemoveRule, _Mapping]] = ..., set_rack: _Optional[_Union[SetRack, _Mapping]] = ..., reassign: _Optional[_Union[Reassign, _Mapping]] = ..., cancel_moves: _Optional[_Union[CancelMoves, _Mapping]] = ..., finish_move: _Optional[_Union[FinishMove, _Mapping]] = ..., stall_move: _Optional[_Union[StallMove, _Mapping]] = ..., add_node: _Optional[_Union[AddNode, _Mapping]] = ..., leave_node: _Optional[_Union[LeaveNode, _Mapping]] = ..., stay_node: _Optional[_Union[StayNode, _Mapping]] = ..., remove_node: _Optional[_Union[RemoveNode, _Mapping]] = ..., set_balance: _Optional[_Union[SetBalance, _Mapping]] = ...) -> None: ...
 
 class Partition(_message.Message):
     __slots__ = ("group", "replicas", "births", "founding", "configuration_version", "target", "move", "reason", "plan")
@@ -476,8 +492,22 @@ class User(_message.Message):
     roles: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, name: _Optional[str] = ..., sha256: _Optional[_Union[ScramKeys, _Mapping]] = ..., sha512: _Optional[_Union[ScramKeys, _Mapping]] = ..., roles: _Optional[_Iterable[str]] = ...) -> None: ...
 
+class Balance(_message.Message):
+    __slots__ = ("balance", "replace_after_s", "disk_high", "disk_low", "disk_target")
+    BALANCE_FIELD_NUMBER: _ClassVar[int]
+    REPLACE_AFTER_S_FIELD_NUMBER: _ClassVar[int]
+    DISK_HIGH_FIELD_NUMBER: _ClassVar[int]
+    DISK_LOW_FIELD_NUMBER: _ClassVar[int]
+    DISK_TARGET_FIELD_NUMBER: _ClassVar[int]
+    balance: str
+    replace_after_s: int
+    disk_high: int
+    disk_low: int
+    disk_target: int
+    def __init__(self, balance: _Optional[str] = ..., replace_after_s: _Optional[int] = ..., disk_high: _Optional[int] = ..., disk_low: _Optional[int] = ..., disk_target: _Optional[int] = ...) -> None: ...
+
 class Checkpoint(_message.Message):
-    __slots__ = ("version", "next_group", "next_log_id", "nodes", "logs", "remembered", "users", "grants", "access_secret", "cluster_id", "active_version", "rules", "next_birth", "announced", "tombstones")
+    __slots__ = ("version", "next_group", "next_log_id", "nodes", "logs", "remembered", "users", "grants", "access_secret", "cluster_id", "active_version", "rules", "next_birth", "announced", "tombstones", "balance")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     NEXT_GROUP_FIELD_NUMBER: _ClassVar[int]
     NEXT_LOG_ID_FIELD_NUMBER: _ClassVar[int]
@@ -493,6 +523,7 @@ class Checkpoint(_message.Message):
     NEXT_BIRTH_FIELD_NUMBER: _ClassVar[int]
     ANNOUNCED_FIELD_NUMBER: _ClassVar[int]
     TOMBSTONES_FIELD_NUMBER: _ClassVar[int]
+    BALANCE_FIELD_NUMBER: _ClassVar[int]
     version: int
     next_group: int
     next_log_id: int
@@ -508,4 +539,5 @@ class Checkpoint(_message.Message):
     next_birth: int
     announced: _containers.RepeatedScalarFieldContainer[int]
     tombstones: _containers.RepeatedCompositeFieldContainer[Tombstone]
-    def __init__(self, version: _Optional[int] = ..., next_group: _Optional[int] = ..., next_log_id: _Optional[int] = ..., nodes: _Optional[_Iterable[_Union[Node, _Mapping]]] = ..., logs: _Optional[_Iterable[_Union[Log, _Mapping]]] = ..., remembered: _Optional[_Iterable[_Union[Remembered, _Mapping]]] = ..., users: _Optional[_Iterable[_Union[User, _Mapping]]] = ..., grants: _Optional[_Iterable[_Union[Grant, _Mapping]]] = ..., access_secret: _Optional[bytes] = ..., cluster_id: _Optional[int] = ..., active_version: _Optional[int] = ..., rules: _Optional[_Iterable[_Union[Rule, _Mapping]]] = ..., next_birth: _Optional[int] = ..., announced: _Optional[_Iterable[int]] = ..., tombstones: _Optional[_Iterable[_Union[Tombstone, _Mapping]]] = ...) -> None: ...
+    balance: Balance
+    def __init__(self, version: _Optional[int] = ..., next_group: _Optional[int] = ..., next_log_id: _Optional[int] = ..., nodes: _Optional[_Iterable[_Union[Node, _Mapping]]] = ..., logs: _Optional[_Iterable[_Union[Log, _Mapping]]] = ..., remembered: _Optional[_Iterable[_Union[Remembered, _Mapping]]] = ..., users: _Optional[_Iterable[_Union[User, _Mapping]]] = ..., grants: _Optional[_Iterable[_Union[Grant, _Mapping]]] = ..., access_secret: _Optional[bytes] = ..., cluster_id: _Optional[int] = ..., active_version: _Optional[int] = ..., rules: _Optional[_Iterable[_Union[Rule, _Mapping]]] = ..., next_birth: _Optional[int] = ..., announced: _Optional[_Iterable[int]] = ..., tombstones: _Optional[_Iterable[_Union[Tombstone, _Mapping]]] = ..., balance: _Optional[_Union[Balance, _Mapping]] = ...) -> None: ...

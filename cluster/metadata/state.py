@@ -19,11 +19,13 @@ from cluster.metadata import moves, shared_access_rules
 from cluster.metadata import users_and_grants as access
 from cluster.metadata.nodes import node_states
 from cluster.metadata.placement import place
+from cluster.metadata.planning.settings import set_balance
 from cluster.metadata.types import (
     COMPRESSIONS,
     COORDINATORS,
     FIRST_BIRTH,
     UNCOMPRESSED,
+    BalanceSettings,
     CommandRefused,
     CommandResult,
     ListenerAddress,
@@ -82,6 +84,9 @@ class MetadataState:
 
     moving: dict[int, tuple[str, int]] = field(default_factory=dict)
     """Log and number of each partition that has a target or a move, by group. Derived from the logs."""
+
+    balance: BalanceSettings = field(default_factory=BalanceSettings)
+    """Settings of the planner."""
 
     def execute(self, command: pb.Command) -> CommandResult:
         """Carry out a command, of which this program knows all."""
@@ -357,6 +362,7 @@ COMMANDS: dict[str | None, Callable[[MetadataState, Any], CommandResult]] = {
     "cancel_moves": moves.cancel_moves,
     "finish_move": moves.finish_move,
     "stall_move": moves.stall_move,
+    "set_balance": set_balance,
     "put_user": lambda state, command: access.put_user(state.access, command),
     "remove_user": lambda state, command: access.remove_user(state.access, command),
     "put_grant": lambda state, command: access.put_grant(state.access, command),

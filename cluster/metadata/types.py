@@ -190,6 +190,25 @@ class RuleRecord:
     scope: str = ""
 
 
+Balance = Literal["off", "repair", "on"]
+BALANCES: tuple[Balance, ...] = ("off", "repair", "on")
+
+
+@dataclass(frozen=True, slots=True)
+class BalanceSettings:
+    """Settings of the planner (`cluster/metadata/planning`). Marks are percent of a node's disk."""
+
+    balance: Balance = "repair"
+    """What happens without an operator's word. `repair`: nodes that are lost or leave are emptied. `on`: all goals."""
+    replace_after_s: int = 900
+    """Seconds that a node must be away before its replicas are made elsewhere."""
+    disk_high: int = 85
+    """Mark of a disk above which replicas move away, down to `disk_low`."""
+    disk_low: int = 75
+    disk_target: int = 80
+    """Mark that no target of a move exceeds, with all that is on its way there."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ok:
     """The command was done. `log`: as it is now, for commands on a log (None after a deletion)."""

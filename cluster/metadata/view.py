@@ -14,6 +14,7 @@ from cluster.metadata.moves import moving_record
 from cluster.metadata.state_machine import MetadataMachine
 from cluster.metadata.types import (
     INTERNAL_PREFIX,
+    BalanceSettings,
     GrantRecord,
     LogRecord,
     MoveRecord,
@@ -79,6 +80,11 @@ class MetadataView:
     def active_version(self) -> int:
         """Version of all that nodes say, log and store; UNSET before the first node is registered."""
         return self._machine.state.active_version
+
+    @property
+    def balance(self) -> BalanceSettings:
+        """Settings of the planner."""
+        return self._machine.state.balance
 
     @property
     def nodes(self) -> Mapping[int, NodeRecord]:

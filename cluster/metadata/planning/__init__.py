@@ -4,14 +4,13 @@ A plan is an ordered list of targets, one a group, and a digest over exactly tha
 the metadata's state machine carries it out. So what a dry run shows is what happens.
 """
 
-from cluster.metadata.planning.balance_input import BalanceInput, BalanceSettings, NodeLoad, PartitionLoad
+from cluster.metadata.planning.balance_input import BalanceInput, NodeLoad, PartitionLoad
 from cluster.metadata.planning.plan import BalancePlan, Reassignment
 from cluster.metadata.planning.planner import plan_balance, plan_removal, plan_replacement
 
 __all__ = [
     "BalanceInput",
     "BalancePlan",
-    "BalanceSettings",
     "NodeLoad",
     "PartitionLoad",
     "Reassignment",

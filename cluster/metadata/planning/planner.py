@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cluster.metadata.planning.balance_input import REPORT_LIMIT_S, BalanceInput, BalanceSettings
+from cluster.metadata.planning.balance_input import REPORT_LIMIT_S, BalanceInput
 from cluster.metadata.planning.disks import relieve_disks
 from cluster.metadata.planning.evenness import even_bytes, even_leaders, even_replicas
 from cluster.metadata.planning.plan import BalancePlan
 from cluster.metadata.planning.projection import Projection
 from cluster.metadata.planning.racks import spread_over_racks
 from cluster.metadata.planning.repair import empty, lost_nodes
+from cluster.metadata.types import BalanceSettings
 
 DEFAULTS = BalanceSettings()
 
@@ -26,7 +27,7 @@ def plan_balance(load: BalanceInput, settings: BalanceSettings = DEFAULTS) -> Ba
         return BalancePlan()
     projection = Projection(load, settings)
     lost = lost_nodes(projection)
-    leaving = [node for node, told in projection.nodes.items() if told.state == "leaving"]
+    leaving = [node for node, told in projection.nodes.items() if told.leaving]
     reasons = {**{node: f"node {node} is away" for node in lost}, **{node: f"node {node} leaves" for node in leaving}}
     if reasons:
         empty(projection, reasons)
@@ -44,7 +45,7 @@ def _waits(projection: Projection, lost: list[int]) -> bool:
     """Tell whether a node is away, or has not told how full it is, and note for which the plan waits."""
     waited = False
     for node, told in projection.nodes.items():
-        if told.state != "active" or node in lost:
+        if told.leaving or node in lost:
             continue
         if told.away_s:
             projection.obstacle(f"waits for node {node}, which is away: start it, or `holdfast node remove {node}`")
@@ -71,6 +72,4 @@ def plan_replacement(
 
 
 def _leaving(load: BalanceInput, node: int) -> BalanceInput:
-    return replace(
-        load, nodes=tuple(replace(told, state="leaving") if told.node == node else told for told in load.nodes)
-    )
+    return replace(load, nodes=tuple(replace(told, leaving=True) if told.node == node else told for told in load.nodes))

@@ -15,11 +15,11 @@ from cluster.metadata.placement import leader_of, least_crowded, most_room_first
 from cluster.metadata.planning.balance_input import (
     REPORT_LIMIT_S,
     BalanceInput,
-    BalanceSettings,
     NodeLoad,
     PartitionLoad,
 )
 from cluster.metadata.planning.plan import BalancePlan, Reassignment
+from cluster.metadata.types import BalanceSettings
 
 FILL_STEPS = 20
 """Steps in which disks are compared: nodes that differ by less than 5 % of their disks are as full as each other."""
@@ -176,4 +176,4 @@ class Projection:
 
 
 def takes_replicas(node: NodeLoad) -> bool:
-    return node.state == "active" and not node.away_s and node.report_age_s <= REPORT_LIMIT_S
+    return not node.leaving and not node.away_s and node.report_age_s <= REPORT_LIMIT_S

@@ -14,7 +14,7 @@ MOST_LOST_OF_ALL = 4
 def lost_nodes(projection: Projection) -> list[int]:
     """Nodes that are away for so long that their replicas should be made elsewhere. None while too much is away."""
     limit_s = projection.settings.replace_after_s
-    lost = [node for node, told in projection.nodes.items() if told.state != "gone" and told.away_s > limit_s]
+    lost = [node for node, told in projection.nodes.items() if told.away_s > limit_s]
     if lost and (fault := too_much_is_away(projection.nodes)) is not None:
         projection.obstacle(f"node {lost[0]} is not replaced: {fault}")
         return []
@@ -23,13 +23,12 @@ def lost_nodes(projection: Projection) -> list[int]:
 
 def too_much_is_away(nodes: Mapping[int, NodeLoad]) -> str | None:
     """Reason why a repair might copy all that is about to come back; None: there is none."""
-    members = [told for told in nodes.values() if told.state != "gone"]
-    away = [told for told in members if told.away_s]
+    away = [told for told in nodes.values() if told.away_s]
     racks = {told.rack for told in away if told.rack}
     if len(racks) > 1:
         return f"nodes of {len(racks)} racks are away ({', '.join(sorted(racks))}); start them"
-    if len(away) >= 2 and len(away) * MOST_LOST_OF_ALL > len(members):
-        return f"{len(away)} of {len(members)} nodes are away; start them, or remove them with `holdfast node remove`"
+    if len(away) >= 2 and len(away) * MOST_LOST_OF_ALL > len(nodes):
+        return f"{len(away)} of {len(nodes)} nodes are away; start them, or remove them with `holdfast node remove`"
     return None
 
 

@@ -9,7 +9,8 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from cluster.metadata.placement import place
-from cluster.metadata.planning import BalanceInput, BalancePlan, BalanceSettings, NodeLoad, PartitionLoad
+from cluster.metadata.planning import BalanceInput, BalancePlan, NodeLoad, PartitionLoad
+from cluster.metadata.types import BalanceSettings
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -98,10 +99,10 @@ def clusters(draw: st.DrawFn) -> BalanceInput:
     racks = {node: draw(st.sampled_from(["", "a", "b", "c"])) for node in range(1, count + 1)}
     nodes = []
     for node, rack in racks.items():
-        state = draw(st.sampled_from(["active"] * 6 + ["leaving", "expected"]))
+        leaving = draw(st.sampled_from([False] * 6 + [True]))
         away_s = draw(st.sampled_from([0.0] * 8 + [5.0, 2000.0]))
         age_s = draw(st.sampled_from([1.0] * 8 + [31.0]))
-        nodes.append(NodeLoad(node, rack, state, 0, 0, away_s, age_s))
+        nodes.append(NodeLoad(node, rack, leaving, 0, 0, away_s, age_s))
     partitions = []
     for group in range(1, draw(st.integers(1, 30)) + 1):
         members = draw(st.permutations(range(1, count + 1)))[: draw(st.integers(1, min(3, count)))]

@@ -49,7 +49,7 @@ def test_a_target_has_as_many_distinct_nodes_and_new_ones_only_where_it_may(load
         assert item.target != partition.replicas
         assert len(set(item.target)) == len(item.target) == len(partition.replicas)
         for node in set(item.target) - set(partition.replicas):
-            assert nodes[node].state == "active"
+            assert not nodes[node].leaving
             assert nodes[node].away_s == 0
             assert nodes[node].report_age_s <= 30
 
@@ -65,7 +65,7 @@ def test_a_plan_that_was_carried_out_leaves_nothing_to_plan(load: BalanceInput) 
 def test_nobody_is_more_crowded_than_needed_after_a_plan_that_waits_for_nothing(load: BalanceInput) -> None:
     up = replace(
         load,
-        nodes=tuple(replace(node, state="active", away_s=0.0, report_age_s=0.0) for node in load.nodes),
+        nodes=tuple(replace(node, leaving=False, away_s=0.0, report_age_s=0.0) for node in load.nodes),
         partitions=tuple(replace(one, target=(), leader=one.replicas[0]) for one in load.partitions),
     )
     racks = {node.node: node.rack for node in up.nodes if node.rack}

@@ -9,11 +9,11 @@ import pytest
 from cluster.metadata.planning import (
     BalanceInput,
     BalancePlan,
-    BalanceSettings,
     plan_balance,
     plan_removal,
     plan_replacement,
 )
+from cluster.metadata.types import BalanceSettings
 from tests.unit.metadata.planning.loads import GIB, MIB, ON, cluster, nodes_of, placed, with_node, with_partition
 
 REPAIR = BalanceSettings()
@@ -96,7 +96,7 @@ def test_a_group_with_a_target_is_left_to_that() -> None:
 
 
 def test_a_node_that_leaves_is_emptied_by_a_repair() -> None:
-    load = with_node(placed(nodes_of(4), 8, 3), 1, state="leaving")
+    load = with_node(placed(nodes_of(4), 8, 3), 1, leaving=True)
     plan = plan_balance(load, REPAIR)
     assert givers(load, plan) == {1}
     assert {item.why for item in plan.reassignments} == {"node 1 leaves"}
@@ -133,9 +133,7 @@ def test_the_preferred_leadership_of_a_node_that_leaves_goes_to_who_is_preferred
     assert plan_removal(load, 1).reassignments[0].target == (2, 4, 3)
 
 
-@pytest.mark.parametrize(
-    "change", [{"state": "leaving"}, {"state": "expected"}, {"away_s": 1.0}, {"report_age_s": 31.0}], ids=str
-)
+@pytest.mark.parametrize("change", [{"leaving": True}, {"away_s": 1.0}, {"report_age_s": 31.0}], ids=str)
 def test_a_node_that_is_not_active_up_and_reported_gets_nothing(change: dict[str, object]) -> None:
     load = cluster(nodes_of(4), [(1, 2)])
     assert plan_removal(load, 1).reassignments[0].target == (2, 3)

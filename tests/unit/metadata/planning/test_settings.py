@@ -1,0 +1,45 @@
+"""Settings of the planner: replicated, kept in checkpoints, and refused where they would let replicas come and go."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cluster.metadata import BalanceSettings, Ok, Refusal, set_balance
+from cluster.metadata.codec import decode_checkpoint, encode_checkpoint
+from cluster.metadata.state import MetadataState
+
+
+def test_settings_are_changed_one_by_one_and_kept() -> None:
+    state = MetadataState()
+    assert state.balance == BalanceSettings("repair", 900, 85, 75, 80)
+    before = encode_checkpoint(state, 14)
+    assert state.execute(set_balance("on")) == Ok()
+    assert state.execute(set_balance(replace_after_s=20, disk_high=90)) == Ok()
+    assert state.balance == BalanceSettings("on", 20, 90, 75, 80)
+    assert decode_checkpoint(encode_checkpoint(state, 15)).balance == state.balance
+    assert state.execute(set_balance("repair", replace_after_s=900, disk_high=85)) == Ok()
+    assert encode_checkpoint(state, 14) == before
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"balance": "always"}, "balance 'always': must be off, repair, on"),
+        ({"replace_after_s": 0}, "replace_after_s 0: must be 1 to 2592000 seconds"),
+        ({"replace_after_s": 2592001}, "replace_after_s 2592001"),
+        ({"disk_low": 80}, "disk_low 80, disk_target 80, disk_high 85: must be percentages from 1 to 99"),
+        ({"disk_target": 85}, "each above the one before, so that what moves does not come back"),
+        ({"disk_low": 0}, "disk_low 0"),
+        ({"disk_high": 100}, "disk_high 100"),
+        ({"disk_high": -1}, "disk_high -1"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(changes: dict[str, Any], told: str) -> None:
+    state = MetadataState()
+    result = state.execute(set_balance(**changes))
+    assert isinstance(result, Refusal)
+    assert result.code == "invalid-argument"
+    assert told in result.message
+    assert state.balance == BalanceSettings()
