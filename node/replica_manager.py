@@ -28,7 +28,7 @@ from cluster.raft import (
     stored_configuration,
     stored_groups,
 )
-from cluster.rpc import PeerNetwork, ReplicaState
+from cluster.rpc import LoadReport, PeerNetwork, ReplicaState
 from holdfast.records.codec import Codec
 from node.admin.errors import CannotRepair
 from node.leader_calls import LeaderCalls
@@ -190,6 +190,13 @@ class ReplicaManager:
         replica = self.partition(move.group)
         stored = 0 if replica is None else replica.info_now().bytes
         return stored * move.entries_left // max(1, move.entries)
+
+    def report(self) -> LoadReport:
+        """Report the bytes of the disk, and of the groups that this node leads. Coordinators count nothing."""
+        capacity = self._disk.capacity_bytes()
+        led = {group: replica.stored_bytes for group, replica in self._open.items() if replica.is_leader}
+        led |= {group: 0 for group, replica in self._coordinators.items() if replica.is_leader}
+        return LoadReport(capacity, max(0, capacity - self._disk.free_bytes()), led)
 
     # -- opening and closing
 

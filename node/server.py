@@ -89,6 +89,7 @@ class _AdminForPeers:
     def members(self) -> Members:
         addresses = {node: record.rpc_address for node, record in self._view.nodes.items()}
         return Members(self._view.cluster_number, addresses)
+        self.report = replicas.report
 
 
 class Node:

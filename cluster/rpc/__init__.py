@@ -19,6 +19,7 @@ from cluster.rpc.api import (
 )
 from cluster.rpc.handshake import Who
 from cluster.rpc.joining import ask_to_join
+from cluster.rpc.load_report import LoadReport
 from cluster.rpc.peer_boot_counters import PeerBootCounters
 from cluster.rpc.peer_tls import CertificateFault, PeerTls
 from cluster.rpc.raft_transport.peer_network import PeerNetwork
@@ -32,6 +33,7 @@ __all__ = [
     "GroupUnknown",
     "Hello",
     "Members",
+    "LoadReport",
     "NotLeaderHere",
     "Partition",
     "PartitionHost",

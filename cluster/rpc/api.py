@@ -25,6 +25,7 @@ from typing import Any, Protocol
 
 from cluster.raft import FetchReply, FetchRequest, NotLeader
 from cluster.rpc.admission_report import Callers
+from cluster.rpc.load_report import LoadReport
 from cluster.rpc.rpc_pb2 import ReplicaState
 
 # ------------------------------------------------------------------ what the node provides
@@ -128,6 +129,10 @@ class AdminHost(Protocol):
 
     def replica_states(self, groups: Sequence[int]) -> Sequence[ReplicaState]:
         """States of the named replicas of this node; none named: of those that are catching up or do not vote."""
+        ...
+
+    def report(self) -> LoadReport:
+        """Report the bytes of this node's disk, and of the groups that it leads."""
         ...
 
 
@@ -264,6 +269,10 @@ class PeerClient(Protocol):
 
     async def callers(self, known: AbstractSet[int]) -> Callers:
         """Ask which of the known nodes the node lets in, and which not; raises Unavailable."""
+        ...
+
+    async def report(self) -> LoadReport:
+        """Ask how full the node is, and how large the groups that it leads; raises Unavailable."""
         ...
 
     async def fetch(self, request: FetchRequest) -> FetchReply:

@@ -385,6 +385,22 @@ class CallersReply(_message.Message):
     refused: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, accepted: _Optional[_Iterable[int]] = ..., refused: _Optional[_Iterable[int]] = ...) -> None: ...
 
+class ReportRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ReportReply(_message.Message):
+    __slots__ = ("capacity_bytes", "used_bytes", "groups", "sizes")
+    CAPACITY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    USED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    SIZES_FIELD_NUMBER: _ClassVar[int]
+    capacity_bytes: int
+    used_bytes: int
+    groups: _containers.RepeatedScalarFieldContainer[int]
+    sizes: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, capacity_bytes: _Optional[int] = ..., used_bytes: _Optional[int] = ..., groups: _Optional[_Iterable[int]] = ..., sizes: _Optional[_Iterable[int]] = ...) -> None: ...
+
 class AdminRequest(_message.Message):
     __slots__ = ("command",)
     COMMAND_FIELD_NUMBER: _ClassVar[int]

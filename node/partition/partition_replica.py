@@ -267,6 +267,11 @@ class PartitionReplica:
             raise Unconfirmed(f"this node has just lost the leadership of partition {self.partition}; ask again")
         return self.info_now()
 
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes of the events that retention has left."""
+        return self._machine.state.total_bytes - self._machine.state.trimmed_bytes
+
     def info_now(self) -> PartitionDescription:
         state = self._machine.state
         stored = state.next_offset - state.start_offset
@@ -276,7 +281,7 @@ class PartitionReplica:
             latest_offset=state.next_offset - 1 if stored else None,
             next_offset=state.next_offset,
             events=stored,
-            bytes=state.total_bytes - state.trimmed_bytes,
+            bytes=self.stored_bytes,
             leader=self.leader,
             replicas=tuple(self.group.members),
             last_timestamp_ms=state.last_timestamp_ms if stored else None,

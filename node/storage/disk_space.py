@@ -17,6 +17,15 @@ def free_bytes(path: Path) -> int:
     return system.f_bavail * system.f_frsize
 
 
+def capacity_bytes(path: Path) -> int:
+    """Bytes of the file system."""
+    try:
+        system = os.statvfs(path)
+    except OSError as error:
+        raise translate(error, path) from error
+    return system.f_blocks * system.f_frsize
+
+
 def used_bytes(path: Path) -> int:
     """Bytes that the files of the store take."""
     total = 0

@@ -406,6 +406,10 @@ class Store:
         """Bytes that the file system still has for this process's user."""
         return disk_space.free_bytes(self.path)
 
+    def capacity_bytes(self) -> int:
+        """Bytes of the file system that the store is on."""
+        return disk_space.capacity_bytes(self.path)
+
     def used_bytes(self) -> int:
         """Bytes that the files of the store take."""
         return disk_space.used_bytes(self.path)

@@ -31,6 +31,7 @@ from cluster.rpc.grpc_calls.producer_codec import (
 from cluster.rpc.grpc_calls.read_client import charge_of
 from cluster.rpc.grpc_calls.request_validation import next_request, parse_request
 from cluster.rpc.handshake import Who, hello_in
+from cluster.rpc.load_report import report_to_pb
 
 log = logging.getLogger("holdfast.rpc")
 
@@ -180,6 +181,10 @@ class Services:
         members = self._admin.members()
         nodes = [pb.NodeAddress(node=node, address=address) for node, address in sorted(members.addresses.items())]
         return pb.JoinReply(cluster_id=members.cluster_id, nodes=nodes)
+    async def report(self, data: bytes, context: Any) -> pb.ReportReply:
+        await self._admit(context)
+        await parse_request(context, pb.ReportRequest, data)
+        return report_to_pb(self._admin.report())
 
     async def fetch(self, data: bytes, context: Any) -> FetchReply:
         caller = await self._admit(context)

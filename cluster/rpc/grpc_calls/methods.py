@@ -31,6 +31,7 @@ CONFIRM = f"/{ADMIN}/Confirm"
 REPLICAS = f"/{ADMIN}/Replicas"
 CALLERS = f"/{ADMIN}/Callers"
 JOIN = f"/{ADMIN}/Join"
+REPORT = f"/{ADMIN}/Report"
 FETCH = f"/{PEERS}/Fetch"
 
 __all__ = [
@@ -48,6 +49,7 @@ __all__ = [
     "producers_call",
     "read_call",
     "replicas_call",
+    "report_call",
 ]
 
 Handler = Callable[[Any, Any], Awaitable[Any]]
@@ -134,6 +136,13 @@ def join_call(channel: Any) -> Any:
         JOIN,
         request_serializer=pb.JoinRequest.SerializeToString,
         response_deserializer=parser(pb.JoinReply),
+
+
+def report_call(channel: Any) -> Any:
+    return channel.unary_unary(
+        REPORT,
+        request_serializer=pb.ReportRequest.SerializeToString,
+        response_deserializer=parser(pb.ReportReply),
     )
 
 
@@ -159,6 +168,7 @@ def handlers(
     replicas: Handler,
     callers: Handler,
     join: Handler,
+    report: Handler,
     fetch: Handler,
 ) -> tuple[Any, ...]:
     """Handlers for `server.add_generic_rpc_handlers`. Requests arrive as bytes: a caller is checked before they are
@@ -204,6 +214,9 @@ def handlers(
                     callers, response_serializer=pb.CallersReply.SerializeToString
                 ),
                 "Join": grpc.unary_unary_rpc_method_handler(join, response_serializer=pb.JoinReply.SerializeToString),
+                "Report": grpc.unary_unary_rpc_method_handler(
+                    report, response_serializer=pb.ReportReply.SerializeToString
+                ),
             },
         ),
     )

@@ -13,6 +13,7 @@ from collections.abc import Set as AbstractSet
 from typing import Any
 
 import grpc
+from google.protobuf.message import DecodeError
 
 from cluster.raft import FetchReply, FetchRequest
 from cluster.rpc import options
@@ -31,6 +32,7 @@ from cluster.rpc.grpc_calls.methods import (
     open_producer_call,
     producers_call,
     replicas_call,
+    report_call,
 )
 from cluster.rpc.grpc_calls.producer_codec import (
     failed,
@@ -40,6 +42,7 @@ from cluster.rpc.grpc_calls.producer_codec import (
 )
 from cluster.rpc.grpc_calls.read_client import GrpcReader, NoReader
 from cluster.rpc.handshake import METADATA_KEY
+from cluster.rpc.load_report import LoadReport, report_from_pb
 
 log = logging.getLogger("holdfast.rpc")
 
@@ -202,6 +205,13 @@ class GrpcPeerClient:
         """Ask for the members of the cluster, as a node that joins it; raises Unavailable, also if it may not."""
         reply = await self._ask(join_call, pb.JoinRequest(), options.INFO_TIMEOUT_S)
         return Members(reply.cluster_id, {one.node: one.address for one in reply.nodes})
+    async def report(self) -> LoadReport:
+        """Ask how full the node is, and how large the groups that it leads; raises Unavailable."""
+        reply = await self._ask(report_call, pb.ReportRequest(), options.INFO_TIMEOUT_S)
+        try:
+            return report_from_pb(reply)
+        except DecodeError as error:
+            raise Unavailable(f"node {self.node} answered what cannot be read: {error}", sent=True) from error
 
     async def fetch(self, request: FetchRequest) -> FetchReply:
         """A piece of a snapshot, over a connection that carries nothing else; raises Unavailable."""

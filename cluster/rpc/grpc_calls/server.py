@@ -32,6 +32,7 @@ async def serve_calls(address: str, who: Who, services: Services, tls: PeerTls |
             replicas=services.replicas,
             callers=services.callers,
             join=services.join,
+            report=services.report,
             fetch=services.fetch,
         )
     )

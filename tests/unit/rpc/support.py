@@ -12,7 +12,7 @@ import pytest
 
 from cluster.raft import FetchRequest, NotLeader
 from cluster.raft.replication.message_encoding import IncomingMessage
-from cluster.rpc import PeerNetwork, PeerTls, options
+from cluster.rpc import LoadReport, PeerNetwork, PeerTls, options
 from cluster.rpc import rpc_pb2 as pb
 from cluster.rpc.grpc_calls import methods
 from cluster.rpc.handshake import METADATA_KEY
@@ -207,6 +207,7 @@ class TestNode:
         self.groups: dict[int, MemoryPartition] = {}
         self.executed: list[bytes] = []
         self.admin_leader: int | None = node
+        self.load = LoadReport()
         self.network = PeerNetwork(
             node,
             cluster,
@@ -236,6 +237,9 @@ class TestNode:
             raise NotLeader(self.admin_leader)
         self.executed.append(command)
         return b"done:" + command
+
+    def report(self) -> LoadReport:
+        return self.load
 
     async def up(self, *peers: int) -> None:
         await until(lambda: all(self.network.is_up(peer) for peer in peers), f"node {self.node} to see {peers} up")
@@ -359,5 +363,6 @@ def questions(channel: Any, hello: Hello | None) -> dict[str, Callable[[], Any]]
         "confirm": ask(methods.confirm_call, pb.ConfirmRequest()),
         "replicas": ask(methods.replicas_call, pb.ReplicasRequest()),
         "callers": ask(methods.callers_call, pb.CallersRequest()),
+        "report": ask(methods.report_call, pb.ReportRequest()),
         "fetch": ask(methods.fetch_call, FetchRequest(group=5)),
     }
