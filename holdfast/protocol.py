@@ -411,6 +411,12 @@ REQUESTS: Final[dict[tuple[str, str], tuple[bool, frozenset[str], int]]] = {
     ("node", "cancel"): (True, frozenset(), 200),
     ("node", "readmit"): (True, frozenset({"incarnation"}), 200),
     ("cluster", "status"): (False, frozenset(), 200),
+    ("cluster", "balance"): (False, frozenset({"apply", "remove", "successor"}), 200),
+    ("cluster", "settings"): (
+        False,
+        frozenset({"balance", "replace_after_s", "disk_high", "disk_low", "disk_target"}),
+        200,
+    ),
     ("cluster", "finalize"): (False, frozenset({"dry_run", "heard_s"}), 200),
     ("cluster", "moves"): (False, frozenset(), 200),
     ("cluster", "cancel-moves"): (False, frozenset(), 200),
@@ -432,6 +438,7 @@ REQUESTS: Final[dict[tuple[str, str], tuple[bool, frozenset[str], int]]] = {
 
 TEXT_ARGUMENTS: Final = frozenset(
     {"group", "after_group", "after_id", "after_writer", "offset", "log", "to", "compression", "run", "query"}
+    | {"apply", "balance"}
     | {"scram_sha_256", "scram_sha_512", "principal", "operation", "resource", "resource_name", "scope"}
 )
 LIST_ARGUMENTS: Final = frozenset({"winners", "roles", "claims"})

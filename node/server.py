@@ -30,6 +30,9 @@ from cluster.versions import MEMBERS_CHANGE_FROM
 from node import peer_codec
 from node.admin.administration import Administration
 from node.admin.users_and_grants import AccessAdministration
+from node.balancing.balance_administration import BalanceAdministration
+from node.balancing.balancer import Balancer
+from node.balancing.load_reports import LoadReports
 from node.broker import NodeBroker
 from node.checkpoint_store.blob_server import BlobServer
 from node.checkpoint_store.group_blobs import GroupBlobs
@@ -155,6 +158,7 @@ class Node:
         self._tasks.append(asyncio.create_task(self._confirm_metadata(), name="confirm metadata"))
         self._tasks.append(asyncio.create_task(self._drive_moves(), name="moves"))
         self._tasks.append(asyncio.create_task(self._members.run(), name="metadata members"))
+        self._tasks.append(asyncio.create_task(self._balancer.run(), name="balance"))
         watching = watch_clock(self._clock, self._clock_memory, self._drain, self._failed)
         self._tasks.append(asyncio.create_task(watching, name="clock"))
         registering = asyncio.create_task(self._register(), name="register")
@@ -380,6 +384,13 @@ class Node:
             self._replicas.repair,
             self._migration.features,
         )
+        features = self._migration.features
+        reports = LoadReports(self.node_id, self._view, self._network, self._replicas.report, clock.monotonic)
+        self._balancer: Balancer = Balancer(self._metadata, self._view, self._proposer, reports, features)
+        balancing = BalanceAdministration(
+            self._view, self._proposer, self._balancer, features, self._routing_events, administration.current
+        )
+        administration.serve(balancing.operations)
         coordinators = Coordinators(self._view, self._proposer.execute, self._routing_events.until)
         self._transactions = TransactionManager(self.node_id, self._replicas.calls, coordinators, self._start_of_ids)
         self._access = AccessAdministration(

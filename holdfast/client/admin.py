@@ -380,6 +380,41 @@ class AdminClient:
             "cluster", "finalize", None, {"dry_run": dry_run, "heard_s": heard_s}, changes=not dry_run
         )
 
+    async def plan_balance(self, *, remove: int | None = None, successor: int | None = None) -> dict[str, Any]:
+        """Plan how replicas should lie, and change nothing: evenly, or off the node `remove`, or all of those on the
+        node `successor`. Answers `digest`, `partitions`, `bytes`, `moves` (up to 1,000: `log`, `partition`, `from`,
+        `to`, `replicas`, `preferred`, `leader`, `bytes`, `why`), `obstacles` (what cannot be done, for people) and
+        `after` (for each node: `replicas`, `bytes`, `preferred`, `capacity_bytes`)."""
+        return await self._request("cluster", "balance", None, _told(remove=remove, successor=successor), changes=False)
+
+    async def apply_balance(
+        self, digest: str, *, remove: int | None = None, successor: int | None = None
+    ) -> dict[str, Any]:
+        """Carry out the plan with that digest, exactly, or raise: it is stale when one of its partitions has changed.
+        The other arguments are those with which it was shown. Answers as `plan_balance`; the moves go on afterwards."""
+        arguments = _told(apply=digest, remove=remove, successor=successor)
+        return await self._request("cluster", "balance", None, arguments, changes=True)
+
+    async def balance_settings(
+        self,
+        balance: str | None = None,
+        *,
+        replace_after_s: int | None = None,
+        disk_high: int | None = None,
+        disk_low: int | None = None,
+        disk_target: int | None = None,
+    ) -> dict[str, Any]:
+        """Settings of balancing, after those that are named are changed. `balance`: off, repair or on; marks of disks
+        are percentages."""
+        arguments = _told(
+            balance=balance,
+            replace_after_s=replace_after_s,
+            disk_high=disk_high,
+            disk_low=disk_low,
+            disk_target=disk_target,
+        )
+        return await self._request("cluster", "settings", None, arguments, changes=bool(arguments))
+
     async def log_info(self, name: str, *, complete: bool = False) -> list[PartitionInfo]:
         """Ask how far each partition reaches. `complete`: wait for partitions that have no leader now."""
         read = read_complete_info if complete else read_info
@@ -393,6 +428,11 @@ class AdminClient:
         return await request(
             self._network, kind, operation, name, arguments, changes=changes, timeout_s=self._timeout_s
         )
+
+
+def _told(**arguments: str | int | None) -> dict[str, str | int]:
+    """Arguments that are told, by name."""
+    return {name: value for name, value in arguments.items() if value is not None}
 
 
 def _grant(principal: str, operation: str, resource: str, name: str, prefix: bool, deny: bool) -> dict[str, str | int]:

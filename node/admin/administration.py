@@ -99,6 +99,10 @@ class Administration:
             **requests(NodeChanges(group, proposer, view, network, routing_events, self._features), _number),
         }
 
+    def serve(self, operations: Mapping[str, Callable[[Mapping[str, Any]], Any]]) -> None:
+        """Serve operations of another part, too."""
+        self._reads |= operations
+
     async def run(self, operation: str, args: Mapping[str, Any]) -> dict[str, Any]:
         """Run an operation. Raises AdminRequestFailed."""
         if operation in self._reads:

@@ -23,6 +23,7 @@ from holdfast.cli.shared.command_frame import (
 )
 from holdfast.cli.shared.errors import EXIT_NOT_FOUND, CliError
 from holdfast.cli.shared.output import Output, bytes_text, counted
+from holdfast.cli.shared.plans import balance, settings
 from holdfast.client.admin import AdminClient
 from holdfast.client.errors import HoldfastError
 from holdfast.client.transport.network import NetworkOptions
@@ -404,6 +405,10 @@ def _move_row(move: dict[str, Any]) -> list[Any]:
     exchange = f"to {cell(move['target'])}" if move["state"] == "queued" else exchange_text(move)
     state = move["state"] + (", cancel asked" if move["cancel_asked"] else "")
     return [move["log"], move["partition"], exchange, state, left, move["waits_for"] or None]
+
+
+cluster.add_command(balance)
+cluster.add_command(settings)
 
 
 def _wrong(

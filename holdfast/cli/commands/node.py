@@ -18,6 +18,7 @@ from holdfast.cli.commands.log import cell, progress_text
 from holdfast.cli.shared.command_frame import CommandFrame, command_frame, run
 from holdfast.cli.shared.errors import EXIT_NOT_FOUND, CliError
 from holdfast.cli.shared.output import counted
+from holdfast.cli.shared.plans import plan_options, show_or_apply
 from holdfast.client.admin import AdminClient
 from holdfast.client.errors import HoldfastError
 from holdfast.client.transport.network import NetworkOptions
@@ -48,6 +49,7 @@ NODE_COLUMNS = {
 @click.group()
 def node() -> None:
     """Look after nodes: list, describe, status, health, add, remove, cancel, drain, resume, readmit, repair-group."""
+    """Look after nodes: list, describe, status, health, drain, resume, readmit, replace, repair-group."""
 
 
 @node.command("list")
@@ -181,6 +183,24 @@ def readmit_node(frame: CommandFrame, node_id: int, incarnation: int | None) -> 
         f"node {node_id} is a member again, with the data of incarnation {done['incarnation']}; "
         f"watch it catch up: holdfast node describe {node_id}"
     )
+
+
+@node.command("replace")
+@click.argument("node_id", metavar="OLD", type=click.IntRange(min=1))
+@click.option(
+    "--with", "successor", type=click.IntRange(min=1), required=True, metavar="NEW", help="Move them to this node."
+)
+@plan_options
+@command_frame()
+def replace_node(
+    frame: CommandFrame, node_id: int, successor: int, dry_run: bool, digest: str | None, show_all: bool
+) -> None:
+    """Plan that node NEW takes all replicas of node OLD, and carry out that plan.
+
+    OLD may be dead or alive. Without --apply it shows what would be moved. Remove OLD when it is empty.
+    """
+    again = f"holdfast node replace {node_id} --with {successor}"
+    show_or_apply(frame, again, digest, dry_run, show_all, remove=node_id, successor=successor)
 
 
 @node.command("status")

@@ -106,6 +106,7 @@ def test_every_request_is_somebodys_to_make() -> None:
     for_administrators = {
         "node.drain", "node.resume", "node.repair", "node.readmit", "cluster.finalize", "cluster.cancel-moves",
         "node.add", "node.remove", "node.cancel",
+        "cluster.balance", "cluster.settings",
         "user.add", "user.password", "user.roles", "user.remove", "user.list", "grant.add", "grant.remove",
         "grant.list", "transaction-group.forget", "rule.add", "rule.rotate", "rule.remove", "rule.keys", "rule.list",
     }  # fmt: skip

@@ -1,0 +1,126 @@
+"""The planner of a node: by itself while it leads the metadata group, and wherever an operator asks.
+
+The rules: plans are made in a thread, on frozen values. A plan is one replicated command, and nothing here drives it.
+As long as moves are under way nothing but repairs is planned beside them. A plan that was shown is kept for a while
+under its digest; `apply` carries out exactly that one, or refuses.
+
+Rejected: making the plan anew to apply it. Under load sizes change between two looks, and it would always be stale.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import replace
+
+from cluster.features import Features
+from cluster.metadata import BalanceSettings, CommandProposer, CommandResult, MetadataView, Ok, Refusal, reassign
+from cluster.metadata.metadata_pb2 import Command
+from cluster.metadata.planning import BalanceInput, BalancePlan, plan_balance
+from cluster.raft import RaftGroup
+from node.balancing.load_reports import LoadReports, is_leaving
+
+log = logging.getLogger("holdfast.balance")
+
+PERIOD_S = 5.0
+"""Seconds between looks at whether something is to be planned."""
+
+MOST_AT_ONCE = 512
+"""Groups in a plan that nobody asked for: minutes of work, so that it can soon be another one. A group whose move is
+planned is not repaired before that is done."""
+
+KEPT_PLANS = 16
+"""Plans that were shown and may be applied."""
+
+Planning = Callable[[BalanceInput, BalanceSettings], BalancePlan]
+
+
+class Balancer:
+    def __init__(
+        self,
+        group: RaftGroup,
+        view: MetadataView,
+        proposer: CommandProposer,
+        reports: LoadReports,
+        features: Features,
+    ) -> None:
+        self._group = group
+        self._view = view
+        self._proposer = proposer
+        self._reports = reports
+        self._features = features
+        self._kept: OrderedDict[str, tuple[BalancePlan, BalanceInput]] = OrderedDict()
+        self._said: tuple[str, ...] = ()
+
+    # -- by itself
+
+    async def run(self) -> None:
+        """Look each few seconds, until cancelled. A plan that fails is none: the cluster goes on as it is."""
+        while True:
+            try:
+                if self._group.is_leader and self.is_due():
+                    await self.look()
+            except Exception:
+                log.exception("no plan was made: this is a defect, report it; the node goes on")
+            await asyncio.sleep(PERIOD_S)
+
+    def is_due(self) -> bool:
+        """Tell whether a plan may be needed, without a question to anybody."""
+        settings = self._view.balance
+        if settings.balance == "off" or not self._features.active("membership"):
+            return False
+        return settings.balance == "on" or any(
+            is_leaving(record) or self._reports.lost_s(node) > settings.replace_after_s
+            for node, record in self._view.nodes.items()
+        )
+
+    async def look(self) -> None:
+        """Plan what the settings allow, and state it."""
+        settings = self._view.balance
+        if next(self._view.moving(), None) is not None:
+            settings = replace(settings, balance="repair")
+        plan = await self.plan(plan_balance, settings)
+        if plan.obstacles != self._said:
+            self._said = plan.obstacles
+            for obstacle in plan.obstacles:
+                log.warning("balancing: %s", obstacle)
+        if not plan.reassignments or not self._group.is_leader:
+            return
+        first = BalancePlan(plan.reassignments[:MOST_AT_ONCE])
+        result = await self._carry_out(first)
+        if isinstance(result, Refusal):
+            log.warning("plan %s was refused, and is made anew: %s", first.digest, result.message)
+
+    # -- for operators
+
+    async def plan(self, planning: Planning, settings: BalanceSettings) -> BalancePlan:
+        """Make a plan on what all nodes tell now."""
+        load = await self._reports.gather()
+        plan = await asyncio.to_thread(planning, load, settings)
+        self._kept[plan.digest] = plan, load
+        self._kept.move_to_end(plan.digest)
+        while len(self._kept) > KEPT_PLANS:
+            self._kept.popitem(last=False)
+        return plan
+
+    def kept(self, digest: str) -> tuple[BalancePlan, BalanceInput] | None:
+        """A plan that was made here, and what it was made from; None: none of the last ones."""
+        return self._kept.get(digest)
+
+    async def apply(self, plan: BalancePlan) -> CommandResult:
+        """Carry out a plan as it is. Refused as a whole if any of its groups has changed since."""
+        return await self._carry_out(plan) if plan.reassignments else Ok()
+
+    async def _carry_out(self, plan: BalancePlan) -> CommandResult:
+        log.info("plan %s: %d partition(s), first %s", plan.digest, len(plan.reassignments), plan.reassignments[0])
+        return await self._proposer.execute(command_of(plan))
+
+
+def command_of(plan: BalancePlan) -> Command:
+    """The one command that states all targets of a plan."""
+    whys = {item.why for item in plan.reassignments}
+    reason = whys.pop() if len(whys) == 1 else f"plan {plan.digest}"
+    items = [(item.group, item.configuration_version, item.target) for item in plan.reassignments]
+    return reassign(items, reason=reason, plan=int(plan.digest, 16))

@@ -1,0 +1,202 @@
+"""What the planner does by itself, and what operators get."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from cluster.metadata import Ok, delete_log, reassign, register_node, set_balance
+from cluster.versions import OURS
+from node.admin.errors import AdminRequestFailed
+from node.balancing import balancer
+from tests.unit.balancing.seen_cluster import SeenCluster
+
+
+def held(cluster: SeenCluster) -> Counter[int]:
+    return Counter(node for log in cluster.view.logs.values() for one in log.partitions for node in one.wanted)
+
+
+def lost_node() -> SeenCluster:
+    cluster = SeenCluster(nodes=4)
+    cluster.create("trades", partitions=8, replicas=3)
+    cluster.lost = {4: 901.0}
+    return cluster
+
+
+def with_new_node(balance: str = "on") -> SeenCluster:
+    cluster = SeenCluster(nodes=3)
+    cluster.create("trades", partitions=16, replicas=3)
+    cluster.do(register_node(4, "10.0.0.4:7101", {"default": "10.0.0.4:5672"}))
+    cluster.do(set_balance(balance))
+    return cluster
+
+
+# -- by itself
+
+
+async def test_a_lost_node_is_replaced_by_one_command_whose_targets_are_the_plan() -> None:
+    cluster = lost_node()
+    await cluster.balancer.look()
+    (command,) = cluster.commands
+    assert command.reassign.reason == "node 4 is away"
+    kept = cluster.balancer.kept(f"{command.reassign.plan:08x}")
+    assert kept is not None
+    assert [(item.group, item.version, tuple(item.replicas)) for item in command.reassign.items] == [
+        (item.group, item.configuration_version, item.target) for item in kept[0].reassignments
+    ]
+    assert held(cluster)[4] == 0
+
+
+async def test_what_has_a_target_is_not_planned_again() -> None:
+    cluster = lost_node()
+    await cluster.balancer.look()
+    await cluster.balancer.look()
+    assert len(cluster.commands) == 1
+
+
+async def test_a_new_node_gets_its_share_where_that_is_switched_on() -> None:
+    cluster = with_new_node("repair")
+    await cluster.balancer.look()
+    assert cluster.commands == []
+    cluster.do(set_balance("on"))
+    await cluster.balancer.look()
+    assert set(held(cluster).values()) == {12}
+
+
+async def test_nothing_but_repairs_is_planned_while_moves_are_under_way() -> None:
+    cluster = with_new_node()
+    record = cluster.view.logs["trades"].partitions[0]
+    cluster.do(reassign([(record.group, 1, (4, *record.replicas[1:]))]))
+    await cluster.balancer.look()
+    assert cluster.commands == []
+
+
+async def test_a_plan_that_nobody_asked_for_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(balancer, "MOST_AT_ONCE", 3)
+    cluster = with_new_node()
+    await cluster.balancer.look()
+    assert [len(command.reassign.items) for command in cluster.commands] == [3]
+
+
+async def test_who_no_longer_leads_the_metadata_states_nothing() -> None:
+    cluster = lost_node()
+    cluster.is_leader = False
+    await cluster.balancer.look()
+    assert cluster.commands == []
+
+
+@pytest.mark.parametrize(
+    ("balance", "lost_s", "version", "due"),
+    [
+        ("repair", 0.0, OURS.newest, False),
+        ("repair", 900.0, OURS.newest, False),
+        ("repair", 901.0, OURS.newest, True),
+        ("repair", 901.0, OURS.newest - 1, False),
+        ("off", 901.0, OURS.newest, False),
+        ("on", 0.0, OURS.newest, True),
+    ],
+)
+def test_nobody_is_asked_when_nothing_can_be_due(balance: str, lost_s: float, version: int, due: bool) -> None:
+    cluster = SeenCluster(nodes=4, version=version)
+    cluster.do(set_balance(balance))
+    cluster.lost = {4: lost_s} if lost_s else {}
+    assert cluster.balancer.is_due() is due
+
+
+# -- for operators
+
+
+async def test_what_a_dry_run_shows_is_what_is_applied() -> None:
+    cluster = with_new_node("repair")
+    shown = await cluster.admin("cluster.balance")
+    assert (cluster.commands, shown["applied"], shown["partitions"]) == ([], False, len(shown["moves"]))
+    assert {one["node"]: one["replicas"] for one in shown["after"]} == {1: 12, 2: 12, 3: 12, 4: 12}
+    done = await cluster.admin("cluster.balance", apply=shown["digest"])
+    assert {**done, "applied": False} == shown
+    (command,) = cluster.commands
+    assert [(item.group, list(item.replicas)) for item in command.reassign.items] == [
+        (move["group"], move["replicas"]) for move in shown["moves"]
+    ]
+
+
+async def test_sizes_that_change_meanwhile_do_not_make_a_plan_stale() -> None:
+    cluster = with_new_node()
+    shown = await cluster.admin("cluster.balance")
+    cluster.reports = {node: cluster.report_of(3) for node in (1, 2)}
+    assert (await cluster.admin("cluster.balance", apply=shown["digest"]))["moves"] == shown["moves"]
+
+
+async def test_a_plan_that_another_node_showed_is_applied_if_it_is_still_the_same() -> None:
+    cluster = with_new_node()
+    shown = await cluster.admin("cluster.balance")
+    cluster.balancer._kept.clear()
+    await cluster.admin("cluster.balance", apply=shown["digest"])
+    assert len(cluster.commands) == 1
+
+
+async def test_a_plan_one_of_whose_partitions_has_changed_is_refused_as_a_whole() -> None:
+    cluster = with_new_node()
+    shown = await cluster.admin("cluster.balance")
+    cluster.do(delete_log("trades"))
+    with pytest.raises(AdminRequestFailed, match=f"plan {shown['digest']} cannot be carried out any more: group"):
+        await cluster.admin("cluster.balance", apply=shown["digest"])
+
+
+async def test_an_unknown_digest_is_refused_with_what_would_be_done_now() -> None:
+    cluster = with_new_node()
+    with pytest.raises(AdminRequestFailed, match=r"plan 0badcafe is stale.* plan [0-9a-f]{8}: look"):
+        await cluster.admin("cluster.balance", apply="0badcafe")
+    assert cluster.commands == []
+
+
+async def test_a_node_is_emptied_or_replaced_by_a_named_one() -> None:
+    cluster = SeenCluster(nodes=4)
+    cluster.create("trades", partitions=4, replicas=2)
+    shown = await cluster.admin("cluster.balance", remove=1)
+    assert {node for move in shown["moves"] for node in move["from"]} == {1}
+    cluster = with_new_node()
+    shown = await cluster.admin("cluster.balance", remove=1, successor=4)
+    assert {(*move["from"], *move["to"]) for move in shown["moves"]} == {(1, 4)}
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        ({"remove": 9}, "node 9 is not registered; registered: 1, 2, 3, 4"),
+        ({"remove": 1, "successor": 9}, "node 9 is not registered"),
+        ({"successor": 4}, "successor: name the node that it replaces, too"),
+        ({"remove": 1, "successor": 1}, "node 1 cannot replace itself"),
+    ],
+)
+async def test_a_plan_for_what_cannot_be_is_refused(args: dict[str, Any], told: str) -> None:
+    with pytest.raises(AdminRequestFailed, match=told):
+        await with_new_node().admin("cluster.balance", **args)
+
+
+async def test_settings_are_shown_and_changed() -> None:
+    cluster = SeenCluster()
+    assert (await cluster.admin("cluster.settings"))["balance"] == "repair"
+    assert cluster.commands == []
+    now = await cluster.admin("cluster.settings", balance="on", replace_after_s=20)
+    assert (now["balance"], now["replace_after_s"], now["disk_high"]) == ("on", 20, 85)
+    with pytest.raises(AdminRequestFailed, match="disk_high 101"):
+        await cluster.admin("cluster.settings", disk_high=101)
+
+
+async def test_before_version_15_is_active_nothing_is_planned_and_nothing_changed() -> None:
+    cluster = SeenCluster(version=14)
+    for operation, args in (("cluster.balance", {}), ("cluster.settings", {"balance": "on"})):
+        with pytest.raises(AdminRequestFailed, match=r"version 14 is active.*holdfast cluster finalize"):
+            await cluster.admin(operation, **args)
+    assert (await cluster.admin("cluster.settings"))["balance"] == "repair"
+    assert cluster.asked == []
+
+
+async def test_a_plan_that_does_nothing_is_applied_by_doing_nothing() -> None:
+    cluster = SeenCluster(nodes=3)
+    shown = await cluster.admin("cluster.balance")
+    assert shown["moves"] == []
+    assert await cluster.balancer.apply(cluster.balancer._kept[shown["digest"]][0]) == Ok()
+    assert cluster.commands == []
