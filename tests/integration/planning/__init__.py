@@ -1,0 +1,1 @@
+"""Plans, carried out by real nodes under load."""
