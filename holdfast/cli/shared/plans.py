@@ -55,16 +55,18 @@ def show_or_apply(
 
 
 @click.command()
+@click.option("--empty", type=click.IntRange(min=1), default=None, metavar="N", help="Move all replicas off node N.")
 @plan_options
 @command_frame()
-def balance(frame: CommandFrame, dry_run: bool, digest: str | None, show_all: bool) -> None:
+def balance(frame: CommandFrame, empty: int | None, dry_run: bool, digest: str | None, show_all: bool) -> None:
     """Plan how replicas lie evenly, and carry out that plan.
 
     In this order: replicas of nodes that are lost or leave, disks above their mark, replicas in one rack, replicas,
     bytes and preferred leaders that nodes have more of than others. Without --apply it shows what would be moved. What
     is shown is what happens: a plan is carried out as it is, or refused when one of its partitions has changed.
     """
-    show_or_apply(frame, "holdfast cluster balance", digest, dry_run, show_all)
+    again = "holdfast cluster balance" + ("" if empty is None else f" --empty {empty}")
+    show_or_apply(frame, again, digest, dry_run, show_all, **({} if empty is None else {"remove": empty}))
 
 
 @click.command()

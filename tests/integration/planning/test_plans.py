@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -43,6 +46,11 @@ def as_planned(before: dict[str, tuple[int, list[int]]], plan: dict[str, Any]) -
     return {**before, **moves}
 
 
+def holdfast(cluster: Cluster, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "holdfast.cli", *words, "--server", cluster.address(1)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
 @pytest.mark.timeout(400)
 def test_a_node_is_emptied_as_the_dry_run_says(make_cluster: Callable[..., Cluster], log_name: str) -> None:
     cluster, load = loaded(make_cluster, log_name)
@@ -51,13 +59,20 @@ def test_a_node_is_emptied_as_the_dry_run_says(make_cluster: Callable[..., Clust
     plan = planned(cluster, remove=victim)
     assert plan["partitions"] >= 1
     assert placed(cluster, log_name) == before
-    apply(cluster, plan, remove=victim)
+    empty = ("cluster", "balance", "--empty", str(victim))
+    told = holdfast(cluster, *empty, "--dry-run").stdout
+    assert f"--empty {victim} --apply {plan['digest']}" in told
+    assert f"node {victim} leaves" in told
+    assert json.loads(holdfast(cluster, *empty, "--json").stdout)["digest"] == plan["digest"]
+    applied = holdfast(cluster, *empty, "--apply", plan["digest"])
+    assert (applied.returncode, f"plan {plan['digest']} is under way" in applied.stdout) == (0, True), applied.stderr
     wait_settled(cluster)
     assert placed(cluster, log_name) == as_planned(before, plan)
     assert all(victim not in nodes for nodes in replicas(cluster, log_name).values())
     load.resumed()
-    with pytest.raises(HoldfastError, match="cannot be carried out any more"):
-        apply(cluster, plan, remove=victim)
+    again = holdfast(cluster, *empty, "--apply", plan["digest"])
+    assert again.returncode == 1
+    assert "cannot be carried out any more" in again.stderr
     load.judge()
 
 
