@@ -20,6 +20,7 @@ from cluster.metadata import (
     register_node,
 )
 from cluster.raft import MultiRaft, stored_groups
+from cluster.rpc import LoadReport
 from cluster.stale_copy_detection import DirectoryStart
 from holdfast.records.codec import Codec
 from node.replica_manager import NodeSightings, ReplicaManager
@@ -176,3 +177,15 @@ def test_a_start_of_a_node_has_a_successor_when_the_metadata_know_a_later_one_or
     assert succeeded() == [(70, 4), (70, 5), (70, 6)]
     starts(2, 71)
     assert succeeded() == [(70, 4), (70, 5), (70, 6), (71, 1)]
+
+
+def test_a_report_tells_what_is_not_free_and_the_groups_that_are_led() -> None:
+    replicas = SimpleNamespace(
+        _disk=SimpleNamespace(capacity_bytes=lambda: 100, free_bytes=lambda: 30),
+        _open={
+            4: SimpleNamespace(is_leader=True, stored_bytes=7),
+            5: SimpleNamespace(is_leader=False, stored_bytes=9),
+        },
+        _coordinators={8: SimpleNamespace(is_leader=True), 9: SimpleNamespace(is_leader=False)},
+    )
+    assert ReplicaManager.report(cast(Any, replicas)) == LoadReport(100, 70, {4: 7, 8: 0})
