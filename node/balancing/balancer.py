@@ -31,8 +31,8 @@ MOST_AT_ONCE = 512
 """Groups in a plan that nobody asked for: minutes of work, so that it can soon be another one. A group whose move is
 planned is not repaired before that is done."""
 
-KEPT_PLANS = 16
-"""Plans that were shown and may be applied."""
+KEPT_PLANS = 4
+"""Plans that were shown and may be applied. One of 20,000 partitions takes some MiB, with what it was made from."""
 
 Planning = Callable[[BalanceInput, BalanceSettings], BalancePlan]
 

@@ -24,6 +24,8 @@ from cluster.metadata.types import BalanceSettings
 FILL_STEPS = 20
 """Steps in which disks are compared: nodes that differ by less than 5 % of their disks are as full as each other."""
 
+MOST_OBSTACLES = 20
+
 Sized = tuple[int, int]
 """(bytes of one replica, group)"""
 
@@ -162,7 +164,9 @@ class Projection:
         self._why.setdefault(group, why)
 
     def obstacle(self, told: str) -> None:
-        self.obstacles.setdefault(told)
+        """Note what the plan cannot do. Of many the first are told, which are enough to begin with."""
+        if len(self.obstacles) < MOST_OBSTACLES:
+            self.obstacles.setdefault(told)
 
     def plan(self) -> BalancePlan:
         """The plan of all that was decided. What came back to where it was is no part of it."""

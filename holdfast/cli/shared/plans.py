@@ -14,6 +14,9 @@ from holdfast.cli.shared.output import bytes_text, counted
 SHOWN = 20
 """Partitions of a plan that are shown without --all."""
 
+TOLD = 3
+"""Obstacles that an error names."""
+
 Command = Callable[..., Any]
 
 
@@ -45,6 +48,11 @@ def show_or_apply(
 
     plan = run(work())
     frame.output.result(plan)
+    if plan["obstacles"] and not plan["partitions"]:
+        raise CliError(
+            "nothing can be moved: " + "; ".join(plan["obstacles"][:TOLD]),
+            advice="mend that, and ask again; nothing was changed",
+        )
     _show(frame, plan, show_all)
     for obstacle in plan["obstacles"]:
         frame.output.note(f"not in the plan: {obstacle}")

@@ -70,6 +70,10 @@ def test_a_node_is_emptied_as_the_dry_run_says(make_cluster: Callable[..., Clust
     assert placed(cluster, log_name) == as_planned(before, plan)
     assert all(victim not in nodes for nodes in replicas(cluster, log_name).values())
     load.resumed()
+    cluster.create(f"{log_name}-wide", 1, NODES)
+    nowhere = holdfast(cluster, *empty)
+    assert nowhere.returncode == 1
+    assert f"{log_name}-wide has {NODES} replicas, and without node {victim} there are {NODES - 1}" in nowhere.stderr
     again = holdfast(cluster, *empty, "--apply", plan["digest"])
     assert again.returncode == 1
     assert "cannot be carried out any more" in again.stderr

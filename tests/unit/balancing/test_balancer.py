@@ -108,6 +108,13 @@ def test_nobody_is_asked_when_nothing_can_be_due(balance: str, lost_s: float, ve
 # -- for operators
 
 
+async def test_few_plans_are_kept() -> None:
+    cluster = SeenCluster(nodes=6)
+    cluster.create("trades", partitions=12, replicas=2)
+    shown = [(await cluster.admin("cluster.balance", remove=node))["digest"] for node in range(1, 7)]
+    assert [cluster.balancer.kept(digest) is not None for digest in shown] == [False] * 2 + [True] * 4
+
+
 async def test_what_a_dry_run_shows_is_what_is_applied() -> None:
     cluster = with_new_node("repair")
     shown = await cluster.admin("cluster.balance")

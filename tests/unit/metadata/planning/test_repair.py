@@ -88,6 +88,12 @@ def test_a_group_without_a_leader_is_left_alone_and_named() -> None:
     assert plan.obstacles == ("trades/1 has no leader: a majority of its replicas must be up",)
 
 
+def test_of_many_obstacles_the_first_are_told() -> None:
+    load = away(cluster(nodes_of(5), [(2, 1, 3)] * 50), 2)
+    leaderless = replace(load, partitions=tuple(replace(one, leader=None) for one in load.partitions))
+    assert len(plan_balance(leaderless, REPAIR).obstacles) == 20
+
+
 def test_a_group_with_a_target_is_left_to_that() -> None:
     load = away(cluster(nodes_of(5), [(2, 1, 3), (2, 1, 3)]), 2)
     assert [item.group for item in plan_balance(with_partition(load, 1, target=(4, 1, 3)), REPAIR).reassignments] == [2]
