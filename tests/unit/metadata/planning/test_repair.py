@@ -101,6 +101,13 @@ def test_a_group_with_a_target_is_left_to_that() -> None:
     assert still.obstacles == ("trades/1 is being moved already: see `holdfast cluster moves`",)
 
 
+def test_a_group_that_is_to_have_another_number_of_replicas_is_left_to_that() -> None:
+    """A target of the old size would be refused, and with it the whole plan."""
+    load = away(cluster(nodes_of(5), [(2, 1, 3), (2, 1, 3)]), 2)
+    resized = with_partition(load, 1, wanted_replicas=2)
+    assert [item.group for item in plan_balance(resized, REPAIR).reassignments] == [2]
+
+
 def test_a_node_that_leaves_is_emptied_by_a_repair() -> None:
     load = with_node(placed(nodes_of(4), 8, 3), 1, leaving=True)
     plan = plan_balance(load, REPAIR)
