@@ -87,12 +87,12 @@ class _AdminForPeers:
         self.execute = proposer.execute_here
         self.confirm = proposer.confirm_here
         self.replica_states = replicas.states
+        self.report = replicas.report
         self._view = view
 
     def members(self) -> Members:
         addresses = {node: record.rpc_address for node, record in self._view.nodes.items()}
         return Members(self._view.cluster_number, addresses)
-        self.report = replicas.report
 
 
 class Node:

@@ -181,6 +181,7 @@ class Services:
         members = self._admin.members()
         nodes = [pb.NodeAddress(node=node, address=address) for node, address in sorted(members.addresses.items())]
         return pb.JoinReply(cluster_id=members.cluster_id, nodes=nodes)
+
     async def report(self, data: bytes, context: Any) -> pb.ReportReply:
         await self._admit(context)
         await parse_request(context, pb.ReportRequest, data)

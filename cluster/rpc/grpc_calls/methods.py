@@ -136,6 +136,7 @@ def join_call(channel: Any) -> Any:
         JOIN,
         request_serializer=pb.JoinRequest.SerializeToString,
         response_deserializer=parser(pb.JoinReply),
+    )
 
 
 def report_call(channel: Any) -> Any:

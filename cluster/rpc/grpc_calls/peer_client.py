@@ -205,6 +205,7 @@ class GrpcPeerClient:
         """Ask for the members of the cluster, as a node that joins it; raises Unavailable, also if it may not."""
         reply = await self._ask(join_call, pb.JoinRequest(), options.INFO_TIMEOUT_S)
         return Members(reply.cluster_id, {one.node: one.address for one in reply.nodes})
+
     async def report(self) -> LoadReport:
         """Ask how full the node is, and how large the groups that it leads; raises Unavailable."""
         reply = await self._ask(report_call, pb.ReportRequest(), options.INFO_TIMEOUT_S)

@@ -48,8 +48,7 @@ NODE_COLUMNS = {
 
 @click.group()
 def node() -> None:
-    """Look after nodes: list, describe, status, health, add, remove, cancel, drain, resume, readmit, repair-group."""
-    """Look after nodes: list, describe, status, health, drain, resume, readmit, replace, repair-group."""
+    """Look after nodes: list, add, remove, replace, cancel, status, health, drain, resume, readmit, and the like."""
 
 
 @node.command("list")
