@@ -55,17 +55,20 @@ class MovingState(Protocol):
 
 def reassign(state: MovingState, command: pb.Reassign) -> CommandResult:
     """State targets: all of the command, or none."""
-    chosen: dict[int, tuple[LogRecord, PartitionRecord, tuple[int, ...]]] = {}
     if not command.items:
         raise CommandRefused("invalid-argument", "items: name a partition, and the nodes that are to keep it")
+    places = {one.group: (log.name, number) for log in state.logs.values() for number, one in enumerate(log.partitions)}
+    chosen: dict[int, tuple[int, ...]] = {}
     for item in command.items:
-        log, record = _existing(state, item.group)
+        if item.group not in places:
+            raise _no_group(item.group)
+        log, record = _at(state, places[item.group])
         if item.group in chosen:
             raise CommandRefused("invalid-argument", f"{_shown(log, record)} is named twice: give it one target")
         _check_target(state, log, record, item)
-        chosen[item.group] = (log, record, tuple(item.replicas))
-    for group, (_, _, target) in chosen.items():
-        log, record = _existing(state, group)  # an item before it may have changed the log's record
+        chosen[item.group] = tuple(item.replicas)
+    for group, target in chosen.items():
+        log, record = _at(state, places[group])  # an item before it may have changed the log's record
         _aim(state, log, record, target, command.reason, command.plan)
     return Ok()
 
@@ -166,8 +169,7 @@ def find_group(state: MovingState, group: int) -> tuple[LogRecord, PartitionReco
 
 def moving_record(state: MovingState, group: int) -> tuple[LogRecord, PartitionRecord]:
     """Look up a partition that has a target or a move."""
-    name, number = state.moving[group]
-    return state.logs[name], state.logs[name].partitions[number]
+    return _at(state, state.moving[group])
 
 
 def note_moving(state: MovingState, log: str, record: PartitionRecord) -> None:
@@ -220,8 +222,17 @@ class _Slots:
 def _existing(state: MovingState, group: int) -> tuple[LogRecord, PartitionRecord]:
     found = find_group(state, group)
     if found is None:
-        raise CommandRefused("not-found", f"group {group} is of no log, or of one that was deleted: look again")
+        raise _no_group(group)
     return found
+
+
+def _no_group(group: int) -> CommandRefused:
+    return CommandRefused("not-found", f"group {group} is of no log, or of one that was deleted: look again")
+
+
+def _at(state: MovingState, place: tuple[str, int]) -> tuple[LogRecord, PartitionRecord]:
+    name, number = place
+    return state.logs[name], state.logs[name].partitions[number]
 
 
 def _check_target(state: MovingState, log: LogRecord, record: PartitionRecord, item: pb.Target) -> None:

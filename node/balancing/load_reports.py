@@ -126,4 +126,4 @@ def outcome(record: PartitionRecord) -> tuple[int, ...]:
 
 def is_leaving(record: NodeRecord) -> bool:
     """Tell whether an operator wants the node to leave the cluster."""
-    return getattr(record, "state", "active") == "leaving"
+    return record.state == "leaving"
