@@ -151,8 +151,9 @@ class MultiRaft:
         """Load a group from disk, or begin it. `members`: with which it began, the same at all of them; none, if the
         replica was added later: then it hears of them from the log.
 
-        `moved`: the metadata speak of a move, so the group may be another by now. A replica with nothing, or without a
-        memory, knows nothing of its members then.
+        `moved`: the metadata speak of a move, so the group may be another by now. A replica without a memory knows
+        nothing of its members then. One that is opened for the first time may: it has acknowledged nothing, so the
+        group has moved without it, or not at all.
 
         `birth`: of this replica, which the metadata say; None: they are what this group replicates, so it hears that
         from the group's leader. A later birth than the stored one begins anew; an earlier one raises OtherBirth.

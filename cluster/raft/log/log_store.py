@@ -83,8 +83,8 @@ class LogStore:
     ) -> None:
         """`mute`: if nothing is stored of the group, it begins as a member without a vote. `active_version`: that of
         the layouts to write. `founding`: the configuration where none is stored; `birth`: of the replica, if nothing is
-        stored of it. 0: it is not known yet. `moved`: the group may have changed since it began: then only a log of
-        one's own says that `founding` is in force for it.
+        stored of it. 0: it is not known yet. `moved`: the group may have changed since it began: a member without a
+        memory may have known, so `founding` is not in force for it. One that never was has promised nothing to anybody.
         """
         self._group = group
         self._disk = disk
@@ -118,7 +118,7 @@ class LogStore:
         self._entry_prefix = group_prefix(b"e", group | self._space)
         if self.is_new and mute:
             self.mute = self._hard_changed = True
-        if moved and (self.is_new or self.mute):
+        if moved and self.mute:
             self.configurations.forget_founding()
         if self.is_new and birth != FOUNDING_BIRTH:
             self._hard_changed = True

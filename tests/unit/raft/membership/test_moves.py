@@ -235,6 +235,17 @@ def test_a_single_founder_that_lost_its_disk_after_its_group_grew_leads_nothing(
     stage.until(lambda: stage.machines[1].applied == [b"a", b"b"])
 
 
+@pytest.mark.parametrize("founders", [1, 3])
+def test_a_move_that_is_wished_before_its_group_was_opened_anywhere_comes_about(founders: int) -> None:
+    """The metadata of every founder speak of the move when it opens the group for the first time."""
+    stage, members = MovingStage(0, founders + 1), list(range(1, founders + 1))
+    for node in members:
+        stage.open(node, 1, moved=True, members=members)
+    stage.until(lambda: stage.leader is not None and stage.group(stage.leader).ready)
+    stage.move(swap(founders + 1, 17, A))
+    assert f"{founders + 1}/17" in stage.voters(stage.leader or 0)
+
+
 def test_a_change_is_refused_that_may_not_be_made_now() -> None:
     stage = led()
     group = stage.group(1)
