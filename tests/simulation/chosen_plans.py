@@ -193,6 +193,22 @@ def moving(plan: Plan) -> Plan:
     return calm.varied(chaos_s=6.0, fault_every_s=0.15, latency_s=min(plan.latency_s, 0.01), slow_syncs=0.03)
 
 
+def scaling(plan: Plan) -> Plan:
+    """A cluster of three nodes becomes one of five, and one of three again; the metadata's state machine says how."""
+    return moving(plan).varied(nodes=5, logs=(LogPlan(1, 3, 0), LogPlan(1, 1 + plan.nodes % 3, 0)))
+
+
+def replacing_by_moves(plan: Plan) -> Plan:
+    """A node is lost for good, others fail for a while, and all that it had goes elsewhere."""
+    changed = moving(plan)
+    return changed.varied(nodes=5, logs=(LogPlan(1, 3, 0), LogPlan(1, 3, 0)), weights={**changed.weights, "wipe": 0.0})
+
+
+def to_and_fro(plan: Plan) -> Plan:
+    """Replicas leave a node, and come back to it within a tenth of a second."""
+    return moving(plan)
+
+
 def slow_for_minutes(plan: Plan) -> Plan:
     """A minority of the disks is slow for minutes, and little else goes wrong."""
     names = dict.fromkeys(plan.weights, 0.0)

@@ -17,6 +17,7 @@ from tests.simulation.mixed.load import MixedLoad
 from tests.simulation.mixed.node import MixedNode, with_notes
 from tests.simulation.moving.load import MovingLoad
 from tests.simulation.moving.node import MovingNode
+from tests.simulation.moving.target_load import ReplacingByMoves, Scaling, TargetLoad, TargetNode, ToAndFro
 from tests.simulation.mutations import catalogue
 from tests.simulation.plan import Plan
 from tests.simulation.schedule import Schedule, Stuck
@@ -89,10 +90,22 @@ def _moving(
     return ScheduleKind(chosen_plans.moving, mutation, MovingNode, MovingLoad)
 
 
+def _targets(
+    plan: Callable[[Plan], Plan],
+    operators: Callable[..., Any],
+    mutation: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
+) -> ScheduleKind:
+    """What moves is said by the metadata's own state machine."""
+    return ScheduleKind(plan, mutation, TargetNode, partial(TargetLoad, operators=operators))
+
+
 _FAMILIES: dict[Any, Callable[..., ScheduleKind]] = {
     chosen_plans.over_streams: _over_streams,
     chosen_plans.mixed: _mixed,
     chosen_plans.moving: _moving,
+    chosen_plans.scaling: partial(_targets, chosen_plans.scaling, Scaling),
+    chosen_plans.replacing_by_moves: partial(_targets, chosen_plans.replacing_by_moves, ReplacingByMoves),
+    chosen_plans.to_and_fro: partial(_targets, chosen_plans.to_and_fro, ToAndFro),
 }
 """Plans whose nodes or loads are others."""
 
@@ -112,6 +125,9 @@ KINDS: dict[str, ScheduleKind] = {
     "over-streams": _over_streams(),
     "mixed": _mixed(),
     "moving": _moving(),
+    "scaling": _FAMILIES[chosen_plans.scaling](),
+    "replacing-by-moves": _FAMILIES[chosen_plans.replacing_by_moves](),
+    "to-and-fro": _FAMILIES[chosen_plans.to_and_fro](),
     "quiet": ScheduleKind(chosen_plans.quiet),
     "peaceful": ScheduleKind(chosen_plans.peaceful),
     "transactions": _transactional(),

@@ -32,6 +32,14 @@ READMITTING = 20
 """Schedules in which one disk after the other is lost. `make soak` runs thousands."""
 MOVING = 50
 """Schedules in which groups change their members all the time. `make soak` runs thousands."""
+TARGETED = 15
+"""Of each kind in which the metadata's own state machine says what moves. `make soak` runs thousands."""
+BY_TARGETS = {
+    "scaling": ("scaled up", "scaled down", "readmitted", "handed over"),
+    "replacing-by-moves": ("lost for good", "replaced", "came back"),
+    "to-and-fro": ("to", "fro", "cancel", "readmitted", "handed over"),
+}
+"""What has to happen in them."""
 LEADERS_BESIDE_A_SLOW_DISK = 12
 """Of one group in two and a half minutes, connections breaking now and then."""
 SPARE_FROM = 10_000_000
@@ -105,6 +113,15 @@ def test_groups_change_their_members_under_all_faults(first: int) -> None:
     assert tally.counted == MOVING // 2
     wished = (*(f"move: {kind}" for kind in ("swap", "add", "remove", "demote", "promote", "drop")), "cancel")
     assert min(tally.done.get(what, 0) for what in (*wished, "joint", "handed over", "erased", "piece")) > 1, tally
+
+
+@pytest.mark.parametrize("kind", sorted(BY_TARGETS))
+def test_the_metadata_say_what_moves(kind: str) -> None:
+    tally = run_many(kind, range(TARGETED))
+    assert not tally.failures, report(kind, min(tally.failures))
+    assert tally.counted == TARGETED
+    wanted = (*BY_TARGETS[kind], "joint", "erased", "piece", "reported")
+    assert min(tally.done.get(what, 0) for what in wanted) > 2, tally
 
 
 def test_what_passes_through_gateways_is_stored_once_and_in_order() -> None:

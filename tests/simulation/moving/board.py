@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from cluster.metadata import MoveRecord, PartitionRecord
 from cluster.raft.membership.changes import Wish
 from cluster.raft.membership.configuration import Configuration, Replica, founding
+from node.movement.lifecycle import LostBelow
 from tests.simulation.checker import Violation
 
 if TYPE_CHECKING:
@@ -80,7 +81,11 @@ class Board:
     is_held: bool = False
     """The metadata have no majority: nothing can be posted."""
 
-    def read(self, seen: int) -> dict[int, GroupWishes]:
+    @property
+    def length(self) -> int:
+        return len(self.postings)
+
+    def read(self, seen: int, reader: int = 0) -> dict[int, GroupWishes]:
         """What somebody knows that has read so many postings."""
         groups = {group: GroupWishes(nodes, founding(nodes)) for group, nodes in self.founders.items()}
         for posting in self.postings[:seen]:
@@ -124,11 +129,26 @@ class Board:
             raise Violation(f"group {group}: {configuration} is reported, and was not committed")
         if configuration.version <= known.configuration.version:
             raise Violation(f"group {group}: {configuration} is reported behind {known.configuration}")
-        if _is_cancelled(wish, configuration):
+        if is_cancelled(wish, configuration):
             judge.told_cancelled.add(wish.move)
             judge.check_told()
         self.postings.append(Finished(group, wish.move, configuration))
 
+    # ---- disks
 
-def _is_cancelled(wish: Wish, configuration: Configuration) -> bool:
+    def disk_lost(self, node: int, incarnation: int) -> None:
+        """A node goes on with an empty disk; all know it at once."""
+        self.lost_below[node] = self.next_birth
+
+    def lost_on(self, node: int, number: int, seen: int) -> LostBelow:
+        """What the node knows to have lost, of this group."""
+        below = self.lost_below.get(node, 0)
+        return LostBelow(number + 1 if below else 0, below)
+
+    def knows(self, node: int, incarnation: int, seen: int) -> bool:
+        """Whether the node has read of its own disk."""
+        return True
+
+
+def is_cancelled(wish: Wish, configuration: Configuration) -> bool:
     return wish.voter is not None and wish.voter not in configuration.voters

@@ -23,20 +23,24 @@ MOST_VOTERS = 4
 class MovingLoad:
     def __init__(self, schedule: Schedule) -> None:
         self._schedule = schedule
-        randomness = schedule.randomness
-        founders = {
-            FIRST_GROUP + number: tuple(sorted(randomness.sample(schedule.node_ids, log.replicas)))
-            for number, log in enumerate(schedule.plan.logs)
-        }
-        judges: dict[int, MovingJudge] = {}
-        for group, nodes in founders.items():
+        self.board = self._new_board()
+        for group, nodes in self.board.founders.items():
             judge = schedule.judge(group, nodes)
             assert isinstance(judge, MovingJudge)
-            judges[group] = judge
-        self.board = Board(judges, founders)
-        self._answered: dict[int, list[bytes]] = {group: [] for group in founders}
+            self.board.judges[group] = judge
+        self._answered: dict[int, list[bytes]] = {group: [] for group in self.board.founders}
         self._markers: dict[int, bytes] = {}
         self._healthy: Sequence[MovingNode] = ()
+
+    def _new_board(self) -> Board:
+        schedule = self._schedule
+        return Board(
+            {},
+            {
+                FIRST_GROUP + number: tuple(sorted(schedule.randomness.sample(schedule.node_ids, log.replicas)))
+                for number, log in enumerate(schedule.plan.logs)
+            },
+        )
 
     @property
     def acknowledged(self) -> int:
@@ -142,7 +146,7 @@ class MovingLoad:
         known = {group: (one.wish, str(one.configuration)) for group, one in self.board.now().items()}
         marked = {group: marker in self._answered[group] for group, marker in self._markers.items()}
         lacking = [node.id for node in self._schedule.nodes.values() if node.lacks_memory]
-        return f"{len(self.board.postings)} postings, {known}, marked {marked}, without a memory {lacking}"
+        return f"{self.board.length} postings, {known}, marked {marked}, without a memory {lacking}"
 
     def readmit(self, node: MovingNode) -> None:
         """The board knows already."""
@@ -165,7 +169,7 @@ class MovingLoad:
             for node in self._leaders(group):
                 self._propose(node, group, marker)
             return False
-        if known.wish is not None or any(node.seen < len(self.board.postings) for node in self._healthy):
+        if known.wish is not None or any(node.seen < self.board.length for node in self._healthy):
             return False
         if any(node.lacks_memory for node in self._healthy):
             return False

@@ -21,10 +21,10 @@ from cluster.raft import (
     stored_configuration,
     stored_groups,
 )
-from cluster.raft.membership.changes import AppendConfiguration, HandLeadershipOver, MoveEnded
+from cluster.raft.membership.changes import AppendConfiguration, HandLeadershipOver, MoveEnded, NextStep
 from cluster.raft.membership.configuration import Replica
 from cluster.versions import MEMBERS_CHANGE_FROM
-from node.movement.lifecycle import LostBelow, is_over, opening
+from node.movement.lifecycle import is_over, opening
 from tests.simulation.moving.board import Board, GroupWishes
 from tests.simulation.watched_groups import WatchedMultiRaft
 from tests.simulation.world.disk import SimBatch
@@ -117,12 +117,12 @@ class MovingNode(SimNode):
         self.machines: dict[int, ListOfEntries] = {}
         if schedule.randomness.random() < READ_AGAIN:
             self.seen = 0
-        self._posted_at_start, self._is_confirmed = len(self.board.postings), False
+        self._posted_at_start, self._is_confirmed = self.board.length, False
         self.after(schedule.now, self._follow)
         self.after(schedule.now, self._drive)
 
     def replace(self) -> None:
-        self.board.lost_below[self.id] = self.board.next_birth
+        self.board.disk_lost(self.id, self.incarnation + 1)
         super().replace()
 
     def compaction(self) -> None:
@@ -136,13 +136,17 @@ class MovingNode(SimNode):
     def _follow(self) -> None:
         """Read the next posting, and open, close and erase by what is known then."""
         board, randomness = self.board, self.schedule.randomness
-        if self.seen < len(board.postings):
-            self.seen += 1
+        if self.seen < board.length:
+            self.seen += self._read_at_once()
         self._is_confirmed = self._is_confirmed or self.seen >= self._posted_at_start
-        for number, known in board.read(self.seen).items():
-            self._reconcile(number, known)
-        hurries = self.seen < len(board.postings) and randomness.random() < 0.7
+        if board.knows(self.id, self.incarnation, self.seen):
+            for number, known in board.read(self.seen, self.id).items():
+                self._reconcile(number, known)
+        hurries = self.seen < board.length and randomness.random() < 0.7
         self.after(self.schedule.now + randomness.uniform(0.0, 0.02 if hurries else 0.3), self._follow)
+
+    def _read_at_once(self) -> int:
+        return 1
 
     def _reconcile(self, number: int, known: GroupWishes) -> None:
         group, birth = self.multiraft.groups.get(number), known.birth_on(self.id)
@@ -157,8 +161,7 @@ class MovingNode(SimNode):
 
     def _open(self, number: int, birth: int, known: GroupWishes) -> None:
         judge: Any = self.board.judges[number]
-        lost_below = self.board.lost_below.get(self.id, 0)
-        lost = LostBelow(number + 1 if lost_below else 0, lost_below)
+        lost = self.board.lost_on(self.id, number, self.seen)
         found = opening(known.as_record(number), self.id, self.disk, lost)
         if found is None or (found.is_new and not self._is_confirmed):
             return
@@ -196,8 +199,9 @@ class MovingNode(SimNode):
 
     def _drive(self) -> None:
         randomness = self.schedule.randomness
+        read = self.board.read(self.seen, self.id)
         for group in list(self.multiraft.groups.values()):
-            known = self.board.read(self.seen).get(group.group_id)
+            known = read.get(group.group_id)
             if known is not None and group.is_leader:
                 with contextlib.suppress(NotLeader, ChangeRefused):
                     self._step(group, known)
@@ -212,7 +216,11 @@ class MovingNode(SimNode):
         elif isinstance(step, HandLeadershipOver):
             self.schedule.count("handed over")
             group.transfer(self.schedule.randomness.choice(sorted(step.candidates)))
-        elif isinstance(step, MoveEnded) and known.wish is not None and group.configuration is not None:
+        else:
+            self._end(step, group, known)
+
+    def _end(self, step: NextStep, group: RaftGroup, known: GroupWishes) -> None:
+        if isinstance(step, MoveEnded) and known.wish is not None and group.configuration is not None:
             self.board.finish(group.group_id, known.wish, group.configuration)
 
     def describe(self) -> str:

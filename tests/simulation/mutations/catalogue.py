@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.simulation import chosen_plans
-from tests.simulation.moving import holes
+from tests.simulation.moving import holes, holes_of_targets
 from tests.simulation.mutations import (
     holes_gateway,
     holes_groups,
@@ -150,6 +150,19 @@ BY_SCHEDULES: dict[str, Mutation] = {
             ("groups-rest-amid-a-move", holes.groups_rest_amid_a_move),
             ("learners-refuse-their-votes", holes.learners_refuse_their_votes),
             ("strangers-are-not-heard", holes.strangers_are_not_heard),
+        )
+    },
+    **{
+        name: Mutation(hole, plan)
+        for name, hole, plan in (
+            (
+                "founders-of-moved-groups-are-told-nothing",
+                holes_of_targets.founders_of_moved_groups_are_told_nothing,
+                chosen_plans.scaling,
+            ),
+            ("births-are-used-twice", holes_of_targets.births_are_used_twice, chosen_plans.to_and_fro),
+            ("older-reports-win", holes_of_targets.older_reports_win, chosen_plans.to_and_fro),
+            ("lost-disks-end-no-moves", holes_of_targets.lost_disks_end_no_moves, chosen_plans.to_and_fro),
         )
     },
     **{

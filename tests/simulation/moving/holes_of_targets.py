@@ -1,0 +1,81 @@
+"""Mutations of what the metadata make of targets and moves, and of how nodes open what they say."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+from unittest import mock
+
+from cluster.metadata import metadata_pb2 as pb
+from cluster.metadata import moves, state
+from cluster.metadata.types import CommandResult
+from cluster.raft.log.log_store import LogStore
+from cluster.raft.membership.configuration import FOUNDING_BIRTH, Replica
+from tests.simulation.moving.targets import MetadataReader
+
+Hole = Iterator[None]
+
+
+@contextlib.contextmanager
+def founders_of_moved_groups_are_told_nothing() -> Hole:
+    """A founding replica that is opened for the first time does not hear whom it begins with, once a move is wished."""
+    begin = LogStore.__init__
+
+    def forgetful(log_store: LogStore, *values: Any, moved: bool = False, **options: Any) -> None:
+        begin(log_store, *values, moved=moved, **options)
+        if moved and log_store.is_new:
+            log_store.configurations.forget_founding()
+
+    with mock.patch.object(LogStore, "__init__", forgetful):
+        yield
+
+
+@contextlib.contextmanager
+def births_are_used_twice() -> Hole:
+    """What comes back to a node has the birth of what left it."""
+
+    def with_the_same_birth(node: int, birth: int) -> Replica:
+        return Replica(node, min(birth, FOUNDING_BIRTH + 1))
+
+    with mock.patch.object(moves, "Replica", with_the_same_birth):
+        yield
+
+
+@contextlib.contextmanager
+def older_reports_win() -> Hole:
+    """What a leader reports is taken over, even if a later configuration is known."""
+    finish = state.COMMANDS["finish_move"]
+
+    def anyway(known: Any, command: pb.FinishMove) -> CommandResult:
+        found = moves.find_group(known, command.group)
+        if found is not None:
+            moves._put(known, found[0], replace(found[1], configuration_version=0))
+        return finish(known, command)
+
+    with mock.patch.dict(state.COMMANDS, {"finish_move": anyway}):
+        yield
+
+
+@contextlib.contextmanager
+def lost_disks_end_no_moves() -> Hole:
+    """Of a replica that came to a node which has lost its disk since, the move goes on, and so does its birth."""
+    with mock.patch.object(moves, "node_lost_disk"), _nothing_is_lost():
+        yield
+
+
+@contextlib.contextmanager
+def _nothing_is_lost() -> Hole:
+    carry_out = MetadataReader.carry_out
+
+    def forgetting(reader: MetadataReader, command: pb.Command) -> CommandResult:
+        result = carry_out(reader, command)
+        if command.WhichOneof("command") == "readmit_node":
+            node = command.readmit_node.node
+            known = reader.state.nodes[node]
+            reader.state.nodes[node] = replace(known, lost_below_birth=0)
+        return result
+
+    with mock.patch.object(MetadataReader, "carry_out", forgetting):
+        yield
