@@ -288,6 +288,8 @@ def _alter_log(state: MetadataState, command: pb.AlterLog) -> CommandResult:
         _check_ours(command.name)
     log = state.existing(command.name)
     changes: dict[str, Any] = {}
+    if command.HasField("replicas"):  # before partitions are placed by it
+        moves.check_replicas(state, command.replicas)
     if command.HasField("retention_ms"):
         changes["retention_ms"] = _retention("retention_ms", command.retention_ms)
     if command.HasField("retention_bytes"):
@@ -306,8 +308,6 @@ def _alter_log(state: MetadataState, command: pb.AlterLog) -> CommandResult:
         if command.partitions > have:
             replicas = command.replicas if command.HasField("replicas") else log.replicas
             changes["partitions"] = log.partitions + state.new_partitions(have, command.partitions - have, replicas)
-    if command.HasField("replicas"):
-        moves.check_replicas(state, command.replicas)
     log = state.logs[log.name] = replace(log, **changes)
     if command.HasField("replicas"):
         log = moves.resize(state, log, command.replicas)

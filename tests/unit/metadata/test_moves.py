@@ -300,6 +300,8 @@ def test_a_log_gets_another_number_of_replicas_and_coordinators_too() -> None:
     assert "6 nodes" in metadata.refused(alter_log("a", replicas=6))
     assert "must be 1 to 7" in metadata.refused(alter_log("a", replicas=8))
     assert "must be 1 to 7" in metadata.refused(alter_log("a", replicas=0))
+    for replicas in (0, -1):
+        assert "must be 1 to 7" in metadata.refused(alter_log("a", replicas=replicas, partitions=9)), "none is placed"
     assert "stays as it was made" in metadata.refused(alter_log(COORDINATORS, replicas=3, partitions=9))
     for replicas in (3, 2):
         metadata.done(alter_log("a", replicas=replicas))
