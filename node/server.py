@@ -26,7 +26,6 @@ from cluster.raft import METADATA_GROUP, FetchRequest, MultiRaft, RaftGroup, Raf
 from cluster.raft.membership.configuration import FOUNDING_BIRTH
 from cluster.rpc import AddressInUse, Hello, Members, PeerNetwork, Who
 from cluster.stale_copy_detection import STARTS_REMEMBERED, DirectoryStart
-from cluster.versions import MEMBERS_CHANGE_FROM
 from node import peer_codec
 from node.admin.administration import Administration
 from node.admin.users_and_grants import AccessAdministration
@@ -245,7 +244,7 @@ class Node:
         """Compose the disk, the groups on it, and the view of the metadata group."""
         config, storage, features = self.config, self.config.storage, self._migration.features
         if config.cluster.join:
-            features.rise(MEMBERS_CHANGE_FROM)  # or there were nothing to join
+            self._migration.begin_joining()
         identity = NodeIdentity(config.cluster.name, self.node_id, self._discovery.founders)
         disk_options = DiskOptions(direct=storage.direct)
         self._disk = Store(Path(config.node.data_dir), identity, disk_options, version=features.version)

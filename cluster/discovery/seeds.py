@@ -2,7 +2,7 @@
 
 The rules: a node that joins never founds a cluster, whatever it finds; it waits until a seed lets it in, and says what
 it waits for; and the cluster that let it in first is the only one for its data, so that it comes back without its
-seeds (`remembered_cluster.py`).
+seeds (`remembered_cluster.py`). A node that has data of a cluster asks nobody: all nodes may be starting at once.
 """
 
 from __future__ import annotations
@@ -38,16 +38,20 @@ AskSeed = Callable[[int, str], Awaitable[KnownMembers]]
 class SeedDiscovery:
     """Implements `Discovery`. The caller closes `memory`."""
 
-    def __init__(self, me: Member, seeds: Mapping[int, str], ask: AskSeed, memory: RememberedCluster) -> None:
+    def __init__(
+        self, me: Member, seeds: Mapping[int, str], ask: AskSeed, memory: RememberedCluster, *, has_data: bool = False
+    ) -> None:
+        """`has_data`: the node belongs to a cluster already, which it may have founded."""
         self.waiting_for = "an answer of a seed"
         self._me = me
         self._seeds = {node: address for node, address in sorted(seeds.items()) if node != me.node}
         self._ask = ask
         self._memory = memory
+        self._has_data = has_data
         self._said_s = 0.0
 
     async def join(self) -> Mapping[int, str]:
-        while self._memory.cluster is None:
+        while self._memory.cluster is None and not self._has_data:
             await self._ask_all()
             if self._memory.cluster is None:
                 self._say()

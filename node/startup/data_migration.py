@@ -16,7 +16,7 @@ from pathlib import Path
 
 from cluster.features import Features
 from cluster.raft import MultiRaft, stored_groups
-from cluster.versions import OURS, UNSET, VersionRange
+from cluster.versions import MEMBERS_CHANGE_FROM, OURS, UNSET, VersionRange
 from node.storage import Store, data_versions
 from node.storage.data_versions import DataVersions
 
@@ -42,6 +42,12 @@ class DataMigration:
         self.features.on_rise.append(self._rise)
         self._path = path
         self._told = ""
+
+    def begin_joining(self) -> None:
+        """Write new data in the version from which nodes join on: the cluster that let this one in has it. Data that
+        are there already say themselves what they are."""
+        if self.is_of_new_data:
+            self.features.rise(MEMBERS_CHANGE_FROM)
 
     def _rise(self, version: int) -> None:
         if version > self.versions.newest:

@@ -23,6 +23,7 @@ from cluster.rpc import Members, ask_to_join
 from cluster.versions import OURS
 from node.config import Config, ConfigError
 from node.startup.listener_security import peer_tls_of
+from node.storage.data_directory import is_complete
 from node.storage.fsync import make_directory
 
 
@@ -62,7 +63,9 @@ class NodeDiscovery:
         async def ask(seed: int, address: str) -> Members:
             return await ask_to_join(config.cluster.name, config.node.id, seed, address, OURS, tls)
 
-        return SeedDiscovery(me, config.rpc_addresses, ask, self._remembered())
+        memory = self._remembered()
+        has_data = is_complete(Path(config.node.data_dir))
+        return SeedDiscovery(me, config.rpc_addresses, ask, memory, has_data=has_data)
 
     def _remembered(self) -> RememberedCluster:
         data_dir = Path(self._config.node.data_dir)

@@ -32,6 +32,7 @@ from cluster.rpc.grpc_calls.read_client import charge_of
 from cluster.rpc.grpc_calls.request_validation import next_request, parse_request
 from cluster.rpc.handshake import Who, hello_in
 from cluster.rpc.load_report import report_to_pb
+from cluster.versions import MEMBERS_CHANGE_FROM
 
 log = logging.getLogger("holdfast.rpc")
 
@@ -178,6 +179,8 @@ class Services:
     async def join(self, data: bytes, context: Any) -> pb.JoinReply:
         await self._admit(context)
         await parse_request(context, pb.JoinRequest, data)
+        if (active := self._who.active()) < MEMBERS_CHANGE_FROM:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, _nobody_joins(active))
         members = self._admin.members()
         nodes = [pb.NodeAddress(node=node, address=address) for node, address in sorted(members.addresses.items())]
         return pb.JoinReply(cluster_id=members.cluster_id, nodes=nodes)
@@ -268,6 +271,13 @@ class ReadSession:
             return  # nonsense instead of credit: the caller has been told, the call is over
         finally:
             self._woken.set()  # the client has gone: let `_serve` see it
+
+
+def _nobody_joins(active: int) -> str:
+    return (
+        f"the cluster runs version {active}, in which no node joins: `holdfast cluster finalize` after the upgrade of "
+        "all nodes; a node of this cluster that lost its data starts without cluster.join until then"
+    )
 
 
 def decode_start(request: pb.ReadOpen, types: PartitionTypes) -> Any:

@@ -75,6 +75,18 @@ def test_all_nodes_are_restarted_after_a_join_and_the_seed_is_gone(cluster: Grow
     cluster.wait_nodes(1, 2, 3, 4, 5)
 
 
+def test_founders_may_say_join_and_start_all_at_once(cluster: GrowingCluster) -> None:
+    """Each is a seed of the others, and none of them answers before it has started."""
+    cluster.create("kept", partitions=3)
+    cluster.kill(1, 2, 3)
+    for node in cluster.nodes.values():
+        text = node.config_path.read_text(encoding="utf-8")
+        node.config_path.write_text(text.replace("\npeers = ", "\njoin = true\npeers = ", 1), encoding="utf-8")
+    cluster.start()
+    cluster.wait_led("kept")
+    cluster.wait_nodes(1, 2, 3)
+
+
 @pytest.mark.parametrize("killed", ["joiner", "leader", "seed"])
 def test_a_kill_in_the_middle_of_a_join(cluster: GrowingCluster, killed: str) -> None:
     cluster.call(lambda admin: admin.add_node(4))

@@ -76,3 +76,11 @@ async def test_it_comes_back_without_its_seeds(tmp_path: Path) -> None:
     assert await again.join() == {1: "other1:1", 2: "h2:1", 4: "h4:1", 9: "h9:1"}
     assert not gone.asked
     memory.close()
+
+
+async def test_a_node_with_data_asks_nobody_since_all_may_be_starting(tmp_path: Path) -> None:
+    seeds, memory = Seeds(), RememberedCluster(tmp_path)
+    founder = SeedDiscovery(ME, {1: "h1:1", 4: "h4:1"}, seeds.ask, memory, has_data=True)
+    assert await founder.join() == {1: "h1:1", 4: "h4:1"}
+    assert not seeds.asked
+    memory.close()

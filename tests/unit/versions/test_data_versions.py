@@ -99,6 +99,17 @@ async def test_new_data_are_no_upgrade_until_they_are_of_one_version(tmp_path: P
     assert not DataMigration(tmp_path / "data", BOTH).is_of_new_data
 
 
+def test_only_new_data_are_begun_in_the_version_in_which_nodes_join(tmp_path: Path) -> None:
+    """A founder whose configuration says `join` too early would make its version that of the cluster."""
+    founder = DataMigration(made(tmp_path / "data", DataVersions(14, 14)), BOTH)
+    founder.begin_joining()
+    assert (founder.features.version, founder.features.heard) == (14, UNSET)
+    joining = DataMigration(tmp_path / "none", BOTH)
+    (tmp_path / "none").mkdir()
+    joining.begin_joining()
+    assert joining.features.heard == 15
+
+
 class Groups:
     """Two groups of a node in a real store."""
 

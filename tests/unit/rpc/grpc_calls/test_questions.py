@@ -60,3 +60,11 @@ async def test_a_node_that_is_not_there_did_certainly_nothing() -> None:
         await node.network.stop()
     with pytest.raises(Unavailable, match="stopping"):
         await node.network.client(2).execute(b"create")
+
+
+async def test_nobody_joins_before_the_version_in_which_nodes_join_is_active() -> None:
+    """What the one that joins writes and says is of that version: who hears it would go on to it."""
+    async with cluster_of(1, 2) as nodes:
+        nodes[2].network._who.active = lambda: 14
+        with pytest.raises(Unavailable, match="runs version 14, in which no node joins"):
+            await nodes[1].network.client(2).join()
