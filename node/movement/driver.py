@@ -239,7 +239,8 @@ class MoveDriver:
         if not watched.stalled and now - watched.since >= STALLED_AFTER_S:
             watched.stalled = True
             log.warning("group %d: the move makes no progress: %s", group.group_id, why or "nothing is in its way")
-            self._propose(stall_move(group.group_id, move.id))
+        if watched.stalled:
+            self._report_stall(move, group.group_id, watched, now)
         state = _state(step, latest, move, near=left == 0)
         watched.status = MoveStatus(group.group_id, state, why, entries, min(left, entries), watched.stalled)
 
@@ -252,9 +253,14 @@ class MoveDriver:
             marks = (record.move.id, self._hints.leader_of(record.group))
             if marks != watched.marks or marks[1] is not None:
                 watched.marks, watched.since = marks, now
-            elif now - watched.since >= STALLED_AFTER_S and now - watched.reported_at >= REPORT_AGAIN_S:
-                watched.reported_at = now
-                self._propose(stall_move(record.group, record.move.id))
+            elif now - watched.since >= STALLED_AFTER_S:
+                self._report_stall(record.move, record.group, watched, now)
+
+    def _report_stall(self, move: MoveRecord, group: int, watched: _Watched, now: float) -> None:
+        """Report until the metadata show it: a report that is lost would hold the slot for ever."""
+        if not move.stalled and now - watched.reported_at >= REPORT_AGAIN_S:
+            watched.reported_at = now
+            self._propose(stall_move(group, move.id))
 
     def _propose(self, command: Command) -> None:
         task = asyncio.get_running_loop().create_task(self._report(command), name="report of a move")

@@ -201,6 +201,24 @@ async def test_without_progress_a_move_is_stalled_and_leaves_its_slot() -> None:
     assert status.stalled
 
 
+async def test_a_stalled_move_is_reported_until_the_metadata_show_it() -> None:
+    driven = Driven()
+    driven.stage.stop(4)
+    del driven.drivers[4]
+    driven.aim(1, 2, 4)
+    await driven.until(lambda: driven.stage.configuration(1).move > 0)
+    driven.stage.run(STALLED_AFTER_S + 1)
+    driven.loses_reports = True
+    await driven.until(lambda: bool(driven.reports))
+    driven.loses_reports = False
+    await driven.until(lambda: driven.record.move is not None and driven.record.move.stalled)
+    told = len(driven.reports)
+    driven.stage.run(5.0)
+    for _ in range(10):
+        await driven.step()
+    assert len(driven.reports) == told
+
+
 async def test_the_metadata_leader_sees_moves_of_groups_without_a_leader() -> None:
     driven = Driven()
     driven.aim(1, 2, 4)
