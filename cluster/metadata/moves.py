@@ -14,7 +14,7 @@ Rejected: commands that begin single moves. A plan would have to be driven, by a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -39,6 +39,10 @@ MAX_MOVES_FROM_NODE = 8
 """Moves under way at a time in the cluster, to a node and from one. A move holds memory for pieces and checkpoints."""
 
 
+Exchange = tuple[int | None, Replica | None]
+"""The node that comes, and the replica that goes for it."""
+
+
 class MovingState(Protocol):
     """The part of the metadata that moves are about."""
 
@@ -47,7 +51,11 @@ class MovingState(Protocol):
     next_birth: int
     """Number of the next move, and birth of the replica that it brings."""
     moving: dict[int, tuple[str, int]]
-    """Log and number of each partition that has a target or a move, by group. Derived from the logs."""
+    """Log and number of each partition that has a target or a move, by group. Derived from the logs, like the next."""
+    under_way: dict[int, MoveRecord]
+    """Moves, by group."""
+    queued: dict[int, Exchange]
+    """The next move of each partition that has a target and no move, by group."""
 
     def able_nodes(self) -> list[int]: ...
     def require_nodes(self, replicas: int, nodes: Sequence[int]) -> None: ...
@@ -57,7 +65,7 @@ def reassign(state: MovingState, command: pb.Reassign) -> CommandResult:
     """State targets: all of the command, or none."""
     if not command.items:
         raise CommandRefused("invalid-argument", "items: name a partition, and the nodes that are to keep it")
-    places = {one.group: (log.name, number) for log in state.logs.values() for number, one in enumerate(log.partitions)}
+    places, able = _places(state), set(state.able_nodes())
     chosen: dict[int, tuple[int, ...]] = {}
     for item in command.items:
         if item.group not in places:
@@ -65,20 +73,24 @@ def reassign(state: MovingState, command: pb.Reassign) -> CommandResult:
         log, record = _at(state, places[item.group])
         if item.group in chosen:
             raise CommandRefused("invalid-argument", f"{_shown(log, record)} is named twice: give it one target")
-        _check_target(state, log, record, item)
+        _check_target(state, able, log, record, item)
         chosen[item.group] = tuple(item.replicas)
-    for group, target in chosen.items():
-        log, record = _at(state, places[group])  # an item before it may have changed the log's record
-        _aim(state, log, record, target, command.reason, command.plan)
+    records = (
+        _aimed(_at(state, places[group])[1], target, command.reason, command.plan) for group, target in chosen.items()
+    )
+    _put_all(state, places, list(records))
     return Ok()
 
 
 def cancel_moves(state: MovingState, command: pb.CancelMoves) -> CommandResult:
     """End targets, and ask for the end of moves under way."""
-    for group in command.groups or sorted(state.moving):
-        log, record = _existing(state, group)
-        move = record.move and replace(record.move, cancel_asked=True)
-        _put(state, log, replace(record, target=(), reason="", plan=0, move=move))
+    groups = command.groups or sorted(state.moving)
+    places = state.moving if all(group in state.moving for group in groups) else _places(state)
+    for group in groups:
+        if group not in places:
+            raise _no_group(group)
+    records = [_at(state, places[group])[1] for group in groups]
+    _put_all(state, places, [_cancelled(record) for record in records])
     return Ok()
 
 
@@ -128,35 +140,34 @@ def resize(state: MovingState, log: LogRecord, replicas: int) -> LogRecord:
         held.subtract(record.wanted)
         held.update(target)
         if len(target) != len(record.wanted):
-            _aim(state, log, record, target, f"{log.name} is to have {replicas} replicas", 0)
+            _put(state, log, _aimed(record, target, f"{log.name} is to have {replicas} replicas", 0))
     return state.logs[log.name]
 
 
 def node_lost_disk(state: MovingState, node: int) -> None:
     """Give up the moves to a node that lost what it had copied. Their targets stay: new moves bring new replicas."""
     for group in sorted(state.moving):
-        log, record = _existing(state, group)
+        log, record = moving_record(state, group)
         if record.move is not None and record.move.add is not None and record.move.add.node == node:
             _put(state, log, replace(record, move=replace(record.move, cancel_asked=True)))
 
 
 def advance(state: MovingState) -> None:
     """Begin the moves that targets still ask for, in the order of the groups, as far as slots are free."""
-    slots = _Slots(record.move for _, record in (moving_record(state, group) for group in state.moving))
-    for group in sorted(state.moving):
-        log, record = moving_record(state, group)
-        if record.move is not None:
+    slots = _Slots(state.under_way.values())
+    for group in sorted(group for group, exchange in state.queued.items() if slots.has_one(*exchange)):
+        add, gone = state.queued[group]
+        is_there = add is None and gone is None
+        if not is_there and not slots.take(add, gone):
             continue
-        add, remove = _next_exchange(record)
-        if add is None and remove is None:
+        log, record = moving_record(state, group)
+        if is_there:
             _put(state, log, replace(record, target=(), reason="", plan=0))
-        elif slots.take(add, remove):
-            state.next_birth, number = state.next_birth + 1, state.next_birth
-            coming = None if add is None else Replica(add, number)
-            move = MoveRecord(
-                number, record.configuration_version, coming, remove, reason=record.reason, plan=record.plan
-            )
-            _put(state, log, replace(record, move=move, founding=record.founders))
+            continue
+        state.next_birth, number = state.next_birth + 1, state.next_birth
+        coming = None if add is None else Replica(add, number)
+        move = MoveRecord(number, record.configuration_version, coming, gone, reason=record.reason, plan=record.plan)
+        _put(state, log, replace(record, move=move, founding=record.founders))
 
 
 def find_group(state: MovingState, group: int) -> tuple[LogRecord, PartitionRecord] | None:
@@ -173,11 +184,20 @@ def moving_record(state: MovingState, group: int) -> tuple[LogRecord, PartitionR
 
 
 def note_moving(state: MovingState, log: str, record: PartitionRecord) -> None:
-    """Keep `moving` true to a partition that has changed."""
+    """Keep what is derived true to a partition that has changed."""
+    forget(state, record.group)
     if record.target or record.move is not None:
         state.moving[record.group] = (log, int(record.name))
-    else:
-        state.moving.pop(record.group, None)
+    if record.move is not None:
+        state.under_way[record.group] = record.move
+    elif record.target:
+        state.queued[record.group] = _next_exchange(record)
+
+
+def forget(state: MovingState, group: int) -> None:
+    """Take a partition out of what is derived: it does not move, or is no more."""
+    for derived in (state.moving, state.under_way, state.queued):
+        derived.pop(group, None)
 
 
 def loads(state: MovingState) -> tuple[Counter[int], Counter[int]]:
@@ -202,14 +222,19 @@ class _Slots:
             if move is not None and not move.stalled:
                 self._note(move.add and move.add.node, move.remove and move.remove.node)
 
-    def take(self, add: int | None, remove: Replica | None) -> bool:
-        gone = None if remove is None else remove.node
+    def has_one(self, add: int | None, gone: Replica | None) -> bool:
+        """True if there is a slot for this move; nothing that comes or goes needs none."""
+        if add is None and gone is None:
+            return True
         if self._all >= MAX_MOVES or (add is not None and self._to[add] >= MAX_MOVES_TO_NODE):
             return False
-        if gone is not None and self._from[gone] >= MAX_MOVES_FROM_NODE:
-            return False
-        self._note(add, gone)
-        return True
+        return gone is None or self._from[gone.node] < MAX_MOVES_FROM_NODE
+
+    def take(self, add: int | None, gone: Replica | None) -> bool:
+        is_free = self.has_one(add, gone)
+        if is_free:
+            self._note(add, gone and gone.node)
+        return is_free
 
     def _note(self, add: int | None, remove: int | None) -> None:
         self._all += 1
@@ -219,11 +244,9 @@ class _Slots:
             self._from[remove] += 1
 
 
-def _existing(state: MovingState, group: int) -> tuple[LogRecord, PartitionRecord]:
-    found = find_group(state, group)
-    if found is None:
-        raise _no_group(group)
-    return found
+def _places(state: MovingState) -> dict[int, tuple[str, int]]:
+    """Log and number of each partition, by group."""
+    return {one.group: (log.name, number) for log in state.logs.values() for number, one in enumerate(log.partitions)}
 
 
 def _no_group(group: int) -> CommandRefused:
@@ -235,7 +258,9 @@ def _at(state: MovingState, place: tuple[str, int]) -> tuple[LogRecord, Partitio
     return state.logs[name], state.logs[name].partitions[number]
 
 
-def _check_target(state: MovingState, log: LogRecord, record: PartitionRecord, item: pb.Target) -> None:
+def _check_target(
+    state: MovingState, able: Collection[int], log: LogRecord, record: PartitionRecord, item: pb.Target
+) -> None:
     name, target = _shown(log, record), list(item.replicas)
     if not target:
         raise CommandRefused("invalid-argument", f"{name} would have no replica: name the nodes that are to keep it")
@@ -249,7 +274,6 @@ def _check_target(state: MovingState, log: LogRecord, record: PartitionRecord, i
     if unknown:
         known = ", ".join(map(str, sorted(state.nodes)))
         raise CommandRefused("not-found", f"{name}: node {unknown[0]} was never registered; registered: {known}")
-    able = state.able_nodes()
     unable = [node for node in target if node not in able and node not in record.replicas]
     if unable:
         raise CommandRefused("not-allowed", f"{name}: node {unable[0]} leaves the cluster; choose another one")
@@ -267,16 +291,19 @@ def _check_target(state: MovingState, log: LogRecord, record: PartitionRecord, i
         )
 
 
-def _aim(
-    state: MovingState, log: LogRecord, record: PartitionRecord, target: tuple[int, ...], reason: str, plan: int
-) -> None:
+def _aimed(record: PartitionRecord, target: tuple[int, ...], reason: str, plan: int) -> PartitionRecord:
     move = record.move
     if move is not None:
         contradicts = move.add is not None and move.add.node not in target
         contradicts |= move.remove is not None and move.remove.node in target
         move = replace(move, cancel_asked=move.cancel_asked or contradicts)
     record = replace(record, target=target, move=move, reason=reason, plan=plan)
-    _put(state, log, _with_replicas(record, record.settled))
+    return _with_replicas(record, record.settled)
+
+
+def _cancelled(record: PartitionRecord) -> PartitionRecord:
+    move = record.move and replace(record.move, cancel_asked=True)
+    return replace(record, target=(), reason="", plan=0, move=move)
 
 
 def _with_replicas(record: PartitionRecord, settled: Sequence[Replica]) -> PartitionRecord:
@@ -294,10 +321,8 @@ def _with_replicas(record: PartitionRecord, settled: Sequence[Replica]) -> Parti
     )
 
 
-def _next_exchange(record: PartitionRecord) -> tuple[int | None, Replica | None]:
-    """The node that comes next, and the replica that goes for it."""
-    if not record.target:
-        return None, None
+def _next_exchange(record: PartitionRecord) -> Exchange:
+    """The next move of a partition that has a target; nothing comes and nothing goes: it is there."""
     coming = next((node for node in record.target if node not in record.replicas), None)
     going = [replica for replica in record.settled if replica.node not in record.target]
     return coming, going[-1] if going else None
@@ -326,10 +351,18 @@ def _resized(
 
 
 def _put(state: MovingState, log: LogRecord, record: PartitionRecord) -> None:
-    number = int(record.name)
-    partitions = (*log.partitions[:number], record, *log.partitions[number + 1 :])
-    state.logs[log.name] = replace(log, partitions=partitions)
-    note_moving(state, log.name, record)
+    _put_all(state, {record.group: (log.name, int(record.name))}, [record])
+
+
+def _put_all(state: MovingState, places: Mapping[int, tuple[str, int]], records: Sequence[PartitionRecord]) -> None:
+    """Put partitions into their logs, each of which is made anew once. `places`: log and number of each, by group."""
+    partitions: dict[str, list[PartitionRecord]] = {}
+    for record in records:
+        name, number = places[record.group]
+        partitions.setdefault(name, list(state.logs[name].partitions))[number] = record
+        note_moving(state, name, record)
+    for name, every in partitions.items():
+        state.logs[name] = replace(state.logs[name], partitions=tuple(every))
 
 
 def _shown(log: LogRecord, record: PartitionRecord) -> str:

@@ -30,6 +30,7 @@ from cluster.metadata.types import (
     CommandResult,
     ListenerAddress,
     LogRecord,
+    MoveRecord,
     NodeRecord,
     Ok,
     PartitionRecord,
@@ -83,7 +84,13 @@ class MetadataState:
     """Number of the next move, and birth of the replica that it brings."""
 
     moving: dict[int, tuple[str, int]] = field(default_factory=dict)
-    """Log and number of each partition that has a target or a move, by group. Derived from the logs."""
+    """Log and number of each partition that has a target or a move, by group. Derived from the logs, like the next."""
+
+    under_way: dict[int, MoveRecord] = field(default_factory=dict)
+    """Moves, by group."""
+
+    queued: dict[int, moves.Exchange] = field(default_factory=dict)
+    """The next move of each partition that has a target and no move, by group."""
 
     balance: BalanceSettings = field(default_factory=BalanceSettings)
     """Settings of the planner."""
@@ -97,7 +104,7 @@ class MetadataState:
         assert kind is not None, "it asks for nothing"
         try:
             result: CommandResult = COMMANDS[kind](self, getattr(command, kind))
-            if self.moving:
+            if self.queued:
                 moves.advance(self)
                 result = self._as_it_is_now(result)
         except CommandRefused as error:
@@ -317,7 +324,7 @@ def _alter_log(state: MetadataState, command: pb.AlterLog) -> CommandResult:
 def _delete_log(state: MetadataState, command: pb.DeleteLog) -> CommandResult:
     _check_ours(command.name)
     for partition in state.existing(command.name).partitions:
-        state.moving.pop(partition.group, None)
+        moves.forget(state, partition.group)
     del state.logs[command.name]
     return Ok()
 

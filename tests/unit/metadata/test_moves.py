@@ -21,9 +21,11 @@ from cluster.metadata import (
     delete_log,
     encode_command,
     finish_move,
+    moves,
     readmit_node,
     reassign,
     register_node,
+    set_rack,
     stall_move,
 )
 from cluster.metadata import metadata_pb2 as pb
@@ -179,6 +181,36 @@ def test_slots_are_for_some_moves_and_the_next_begin_as_these_end() -> None:
         metadata.done(metadata.report(moves[-1]))
     assert most == 7 * MAX_MOVES_TO_NODE
     assert not list(metadata.view.moving())
+
+
+def test_a_command_looks_at_the_moves_that_may_begin_however_many_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every node applies it, and nothing else happens there meanwhile: a plan has up to 20,000 partitions."""
+    metadata = Metadata(7)
+    metadata.log(partitions=200, replicas=1)
+    every = metadata.view.logs["a"].partitions
+    metadata.done(reassign([(one.group, 0, (one.replicas[0] % 7 + 1,)) for one in every]))
+    looked: list[int] = []
+    look = moves.moving_record
+    monkeypatch.setattr(moves, "moving_record", lambda state, group: looked.append(group) or look(state, group))
+    metadata.done(set_rack(1, "a"))
+    assert not looked
+    under_way = next(record for _, record in metadata.view.moving() if record.move is not None)
+    metadata.done(metadata.report(under_way))
+    assert 1 <= len(looked) <= 5
+    restored = decode_checkpoint(encode_checkpoint(metadata.machine.state))
+    assert restored.queued == metadata.machine.state.queued
+    assert restored.under_way == metadata.machine.state.under_way
+
+
+def test_groups_that_do_not_move_are_looked_up_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    metadata = Metadata()
+    metadata.log(partitions=50)
+    searched: list[int] = []
+    monkeypatch.setattr(moves, "find_group", lambda _, group: searched.append(group))
+    before = metadata.view.logs["a"]
+    metadata.done(cancel_moves([one.group for one in before.partitions]))
+    assert metadata.view.logs["a"] == before
+    assert not searched
 
 
 def test_a_stalled_move_leaves_its_slot() -> None:
