@@ -351,6 +351,7 @@ class Node:
             self.node_id,
             self._founders,
             self._addresses,
+            (self.config.rpc_addresses if self.config.cluster.join else self._addresses).keys(),
             self._view,
             self._network,
             self._forget_node,

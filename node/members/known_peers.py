@@ -23,16 +23,19 @@ class KnownPeers:
         node_id: int,
         founders: Collection[int],
         told: Mapping[int, str],
+        fixed: Collection[int],
         view: MetadataView,
         network: PeerNetwork,
         on_forgotten: Callable[[int], None],
         on_change: Callable[[int], None],
     ) -> None:
         """`founders`: nodes with which the cluster began; none, if this one joined. `told`: addresses of nodes, by the
-        configuration or by discovery. `on_change(nodes)`: so many nodes there are now, this one included."""
+        configuration, by discovery or by a seed; those of the `fixed` nodes go before the metadata's.
+        `on_change(nodes)`: so many nodes there are now, this one included."""
         self._node_id = node_id
         self._founders = frozenset(founders)
         self._told = told
+        self._fixed = fixed
         self._view = view
         self._network = network
         self._on_forgotten = on_forgotten
@@ -54,14 +57,14 @@ class KnownPeers:
         for node, address in sorted(wanted.items()):
             if node not in before:
                 network.add_peer(node, address)
-            elif node not in self._told:
+            elif node not in self._fixed:
                 network.set_address(node, address)
         if before != wanted.keys():
             self._on_change(len(wanted) + 1)
 
     def _wanted(self) -> dict[int, str]:
         view, told = self._view, self._told
-        registered = {node: told.get(node, record.rpc_address) for node, record in view.nodes.items()}
+        registered = {node: told[node] if node in self._fixed else one.rpc_address for node, one in view.nodes.items()}
         if self._node_id in view.nodes:
             others = {node: told[node] for node in self._founders if node in told}
         else:

@@ -31,7 +31,7 @@ class Network:
 class Follower:
     """Node 1, and what it is told."""
 
-    def __init__(self, founders: tuple[int, ...], told: dict[int, str], **peers: str) -> None:
+    def __init__(self, founders: tuple[int, ...], told: dict[int, str], *, seeds: Any = None, **peers: str) -> None:
         self.nodes: dict[int, NodeRecord] = {}
         self.gone: set[int] = set()
         self.forgotten: list[int] = []
@@ -39,8 +39,9 @@ class Follower:
         self.network = Network(**peers)
         self.network.set_address = lambda node, address: self.network.addresses.update({node: address})  # type: ignore[method-assign,assignment,misc]
         view = SimpleNamespace(nodes=self.nodes, removed=lambda node: () if node in self.gone else None)
+        fixed, network = told.keys() if seeds is None else seeds, cast(Any, self.network)
         self.peers = KnownPeers(
-            1, founders, told, cast(Any, view), cast(Any, self.network), self.forgotten.append, self.counts.append
+            1, founders, told, fixed, cast(Any, view), network, self.forgotten.append, self.counts.append
         )
 
     def follow(self, *registered: int) -> dict[int, str]:
@@ -82,3 +83,9 @@ def test_one_that_joins_knows_what_it_was_told_until_it_has_metadata_of_its_own(
     assert one.follow() == {7: "h7:1"}
     assert one.follow(7, 8) == {7: "h7:1", 8: "registered8:1"}
     assert one.follow(1, 8) == {8: "registered8:1"}, "7 is no member any more"
+
+
+def test_a_node_that_moved_after_this_one_has_joined_is_dialled_where_it_is() -> None:
+    one = Follower((), {1: "h1:1", 2: "h2:1", 3: "h3:1"}, seeds={2}, n2="h2:1", n3="h3:1")
+    assert one.follow() == {2: "h2:1", 3: "h3:1"}, "nothing newer is known"
+    assert one.follow(1, 2, 3) == {2: "h2:1", 3: "registered3:1"}, "a seed is where the configuration says"
