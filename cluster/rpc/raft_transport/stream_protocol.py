@@ -95,6 +95,9 @@ class DiallerEnd:
                 self._connection = await dial(self._address, self._node, self._tls)
             except (OSError, StreamLost) as error:
                 raise self._end(StreamLost(str(error) or repr(error))) from error
+            except ValueError as error:  # of the port, or of the name's encoding: another node said where it is
+                told = f"{self._address[:300]!r} is no address to dial ({error}): correct it at that node"
+                raise self._end(StreamLost(told)) from error
             self._hearing = self._loop.create_task(self._hear(self._connection), name=f"answers-of-{self._node}")
         try:
             await self._connection.write(MESSAGE, *messages)

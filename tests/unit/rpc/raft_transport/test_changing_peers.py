@@ -106,3 +106,15 @@ async def test_a_peer_that_comes_is_dialled_and_one_that_goes_is_not_heard_any_m
         await until(lambda: one.is_up(3) and three.is_up(1), "both directions")
         one.send(3, messages(7, 1))
         await until(lambda: nodes[3].heard, "a message")
+
+
+@pytest.mark.parametrize("address", ["", "no-port", "two..dots:7101"])
+async def test_a_peer_with_an_address_that_cannot_be_is_dialled_when_it_tells_a_right_one(address: str) -> None:
+    async with cluster_of(1, 2) as nodes:
+        one, two = nodes[1].network, nodes[2].network
+        right = one.status()[2]["address"]
+        one.forget_peer(2)
+        one.add_peer(2, address)
+        await until(lambda: "correct it at that node" in one.status()[2]["last_error"], "the word of what is wrong")
+        one.set_address(2, right)
+        await until(lambda: one.is_up(2) and two.is_up(1), "both directions")
