@@ -171,9 +171,8 @@ class ReplicaManager:
 
     def states(self, groups: Sequence[int]) -> list[ReplicaState]:
         """States of the replicas of these groups; without groups, of those that are catching up or do not vote."""
-        statuses = [
-            group.status() for group in self._multiraft.groups.values() if not groups or group.group_id in groups
-        ]
+        named, every = set(groups), self._multiraft.groups.values()
+        statuses = [group.status() for group in every if not named or group.group_id in named]
         unsound = (one for one in statuses if groups or one["catching_up"] is not None or not one["votes"])
         return [self._state(status) for status in islice(unsound, MAX_STATES)]
 

@@ -84,7 +84,7 @@ class MoveAdministration:
         by_leader: dict[int, list[int]] = {}
         for _log, record in moving:
             leader = self._leader_of(record.group)
-            if leader is not None:
+            if record.move is not None and leader is not None:  # of those that wait, nobody knows more
                 by_leader.setdefault(leader, []).append(record.group)
         answers = await asyncio.gather(*(self._ask([node], groups) for node, groups in by_leader.items()))
         told: dict[int, ReplicaState] = {}

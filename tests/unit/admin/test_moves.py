@@ -7,7 +7,16 @@ from typing import Any, cast
 import pytest
 
 from cluster.features import Features
-from cluster.metadata import MetadataMachine, MetadataView, NotConfirmed, create_log, encode_command, register_node
+from cluster.metadata import (
+    MetadataMachine,
+    MetadataView,
+    NotConfirmed,
+    create_log,
+    encode_command,
+    reassign,
+    register_node,
+)
+from cluster.metadata.moves import MAX_MOVES
 from cluster.rpc import ReplicaState
 from node.admin.errors import AdminRequestFailed
 from node.admin.moves import MoveAdministration
@@ -25,6 +34,7 @@ class Asked:
         self.do(create_log("a", now_ms=1, partitions=2, replicas=3))
         self.leaders: dict[int, int] = {1: 1, 2: 2}
         self.states: dict[int, list[ReplicaState] | None] = {node: [] for node in range(1, 5)}
+        self.asked_of: set[int] = set()
         self.is_current = True
         self.moves = MoveAdministration(cast(Any, self), self.view, self.leaders.get, self.ask, Features(heard=version))
 
@@ -40,6 +50,7 @@ class Asked:
             raise NotConfirmed("no majority")
 
     async def ask(self, nodes: Any, groups: Any) -> Any:
+        self.asked_of |= set(groups)
         told = {node: self.states[node] for node in nodes}
         return {
             node: None if states is None else {one.group: one for one in states if not groups or one.group in groups}
@@ -92,6 +103,17 @@ async def test_a_move_is_shown_as_its_leader_tells_it() -> None:
     del asked.leaders[1]
     [move] = (await asked.moves.moves({}))["moves"]
     assert (move["state"], move["waits_for"]) == ("no leader", "a majority of nodes 1, 2, 3 must be up")
+
+
+async def test_leaders_are_asked_of_what_is_under_way_and_not_of_what_waits() -> None:
+    asked = Asked()
+    asked.do(create_log("b", now_ms=1, partitions=100, replicas=1))
+    asked.do(reassign([(one.group, 0, (one.replicas[0] % 4 + 1,)) for one in asked.view.logs["b"].partitions]))
+    asked.leaders.update({one.group: 1 for one in asked.view.logs["b"].partitions})
+    shown = (await asked.moves.moves({}))["moves"]
+    assert len(shown) == 100
+    assert asked.asked_of == {one["group"] for one in shown if one["state"] != "queued"}
+    assert 1 <= len(asked.asked_of) <= MAX_MOVES
 
 
 async def test_a_cancel_names_what_it_asked() -> None:
