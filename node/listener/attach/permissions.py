@@ -118,10 +118,17 @@ LISTED: Mapping[str, tuple[str, str, str]] = {
 }
 """Operation -> (key of its list, kind, key of the name): the caller gets the entries that it may describe."""
 
+OWN_PREFIX = "$"
+"""Names of the cluster's own logs begin with it, and no client's."""
+
 READS = frozenset({"list", "describe", "dump", "status", "hanging", "whoami", "moves"})
 """Verbs that change nothing, and are not audited."""
 
 
 def needs_of_request(operation: str, arguments: Mapping[str, Any]) -> Iterator[Need]:
     for wanted, kind, argument in REQUESTS.get(operation, (_CLUSTER,)):
-        yield Need(wanted, kind, str(arguments.get(argument) or "") if argument else "")
+        name = str(arguments.get(argument) or "") if argument else ""
+        if (wanted, kind) == ("alter", "log") and name.startswith(OWN_PREFIX):
+            yield Need(*_CLUSTER)  # the cluster's own: a grant on all logs is for those of clients
+        else:
+            yield Need(wanted, kind, name)

@@ -116,6 +116,12 @@ def test_every_request_is_somebodys_to_make() -> None:
         assert need == ("cluster", "cluster", "")
 
 
+@pytest.mark.parametrize("operation", ["log.alter", "log.reassign", "log.cancel-moves"])
+def test_the_clusters_own_logs_are_for_administrators(operation: str) -> None:
+    assert list(permissions.needs_of_request(operation, {"name": "orders"})) == [("alter", "log", "orders")]
+    assert list(permissions.needs_of_request(operation, {"name": "$transactions"})) == [("cluster", "cluster", "")]
+
+
 # --------------------------------------------------------------------------------------------------- links
 
 
