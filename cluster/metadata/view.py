@@ -63,6 +63,11 @@ class MetadataView:
         state = self._machine.state
         return (moving_record(state, group) for group in sorted(state.moving))
 
+    def under_way(self) -> Iterator[PartitionRecord]:
+        """Partitions that have a move, in the order of their groups: few, however many wait."""
+        state = self._machine.state
+        return (moving_record(state, group)[1] for group in sorted(state.under_way))
+
     def was_deleted(self, group: int) -> bool:
         """True if the group was allocated once and is gone: what a node still has of it can be erased. False for ids
         this node has not heard of yet."""

@@ -148,7 +148,7 @@ class MoveDriver:
         """Take the next step of each move in a group that this node leads. Returns whether there is one."""
         if not self._features.active("membership"):
             return False
-        moving = {record.group: record for _, record in self._view.moving() if record.move is not None}
+        moving = {record.group: record for record in self._view.under_way()}
         led = set()
         for number, record in {**self._ahead(now), **moving}.items():
             group = self._multiraft.groups.get(number)

@@ -6,6 +6,8 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from cluster.features import Features
 from cluster.metadata import (
     MetadataMachine,
@@ -201,6 +203,14 @@ async def test_without_progress_a_move_is_stalled_and_leaves_its_slot() -> None:
     assert status.stalled
 
 
+async def test_a_look_is_at_moves_and_not_at_what_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    driven = Driven()
+    driven.aim(1, 2, 4)
+    monkeypatch.setattr(MetadataView, "moving", None)
+    await driven.until(lambda: driven.record.move is None)
+    assert set(driven.record.replicas) == {1, 2, 4}
+
+
 async def test_a_stalled_move_is_reported_until_the_metadata_show_it() -> None:
     driven = Driven()
     driven.stage.stop(4)
@@ -254,6 +264,7 @@ async def test_a_log_that_is_past_a_move_which_the_metadata_forgot_is_reported()
     partitions = (*log.partitions[:number], forgotten, *log.partitions[number + 1 :])
     driven.machine.state.logs["a"] = replace(log, partitions=partitions)
     driven.machine.state.moving.clear()
+    driven.machine.state.under_way.clear()
     driven.machine.revision += 1
     driven.loses_reports = False
     await driven.until(lambda: driven.record.configuration_version > 1)
