@@ -108,7 +108,10 @@ class MoveAdministration:
                 if self._leader_of(record.group) is None:
                     reasons.append(f"{name} has no leader")
                 if not record.target and record.move is None and len(record.replicas) != log.replicas:
-                    reasons.append(f"{name} has {len(record.replicas)} of {log.replicas} replicas")
+                    reasons.append(
+                        f"{name} has {len(record.replicas)} of {log.replicas} replicas, and none is on its way: "
+                        f"`holdfast log alter {log.name} --replicas {log.replicas}` begins anew"
+                    )
                 for node in record.replicas:
                     state = (states.get(node) or {}).get(record.group)
                     if state is not None and (state.phase or not state.votes):

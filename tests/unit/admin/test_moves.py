@@ -11,8 +11,10 @@ from cluster.metadata import (
     MetadataMachine,
     MetadataView,
     NotConfirmed,
+    alter_log,
     create_log,
     encode_command,
+    finish_move,
     reassign,
     register_node,
 )
@@ -124,6 +126,16 @@ async def test_a_cancel_names_what_it_asked() -> None:
     assert [one["partition"] for one in (await asked.moves.cancel({"name": "a", "partition": 1}))["asked"]] == ["1"]
     assert [one["partition"] for one in (await asked.moves.cancel({}))["asked"]] == ["0", "1"]
     assert all(record.move is None or record.move.cancel_asked for _, record in asked.view.moving())
+
+
+async def test_what_a_cancel_has_left_is_named_with_what_to_type() -> None:
+    asked = Asked()
+    asked.do(alter_log("a", replicas=4))
+    await asked.moves.cancel({})
+    for record in list(asked.view.under_way()):
+        asked.do(finish_move(record.group, 1, record.configuration_version + 2, record.settled))
+    told = (await asked.moves.moves({}))["unsettled"]
+    assert told[0].startswith("a/0 has 3 of 4 replicas, and none is on its way: `holdfast log alter a --replicas 4`")
 
 
 async def test_what_is_not_in_order_is_named_besides_moves() -> None:
