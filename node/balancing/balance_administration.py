@@ -66,10 +66,10 @@ class BalanceAdministration:
 
     async def _apply(self, digest: str, args: Mapping[str, Any]) -> dict[str, Any]:
         plan = await self._plan_of(digest, args)
+        shown = self._shown(plan, applied=True)
         result = await self._balancer.apply(plan)
         if isinstance(result, Refusal):
             raise AdminRequestFailed(result.code, f"plan {digest} cannot be carried out any more: {result.message}")
-        shown = self._shown(plan, applied=True)
         groups = {item.group: item for item in plan.reassignments}
         await self._routing_events.until(lambda: self._has_heard_of(groups), VISIBLE_WITHIN_S)
         return shown

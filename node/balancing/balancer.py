@@ -81,7 +81,7 @@ class Balancer:
         settings = self._view.balance
         if next(self._view.moving(), None) is not None:
             settings = replace(settings, balance="repair")
-        plan = await self.plan(plan_balance, settings)
+        plan, _ = await self._make(plan_balance, settings)
         if plan.obstacles != self._said:
             self._said = plan.obstacles
             for obstacle in plan.obstacles:
@@ -96,17 +96,20 @@ class Balancer:
     # -- for operators
 
     async def plan(self, planning: Planning, settings: BalanceSettings) -> BalancePlan:
-        """Make a plan on what all nodes tell now."""
-        load = await self._reports.gather()
-        plan = await asyncio.to_thread(planning, load, settings)
+        """Make a plan on what all nodes tell now, to be shown."""
+        plan, load = await self._make(planning, settings)
         self._kept[plan.digest] = plan, load
         self._kept.move_to_end(plan.digest)
         while len(self._kept) > KEPT_PLANS:
             self._kept.popitem(last=False)
         return plan
 
+    async def _make(self, planning: Planning, settings: BalanceSettings) -> tuple[BalancePlan, BalanceInput]:
+        load = await self._reports.gather()
+        return await asyncio.to_thread(planning, load, settings), load
+
     def kept(self, digest: str) -> tuple[BalancePlan, BalanceInput] | None:
-        """A plan that was made here, and what it was made from; None: none of the last ones."""
+        """A plan that was shown here, and what it was made from; None: none of the last ones."""
         return self._kept.get(digest)
 
     async def apply(self, plan: BalancePlan) -> CommandResult:

@@ -68,5 +68,5 @@ def _nowhere(projection: Projection, group: int, giver: int, receivers: Collecti
         )
     return (
         f"{log} has {count} replicas, and without node {giver} there are {len(projection.receivers - {giver})} nodes "
-        f"for them; add a node, or make the log again with fewer replicas"
+        f"for them; add a node, or `holdfast log alter {log} --replicas` with fewer"
     )

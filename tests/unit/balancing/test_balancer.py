@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from cluster.metadata import Ok, delete_log, reassign, register_node, set_balance
+from cluster.metadata.planning import plan_balance
 from cluster.versions import OURS
 from node.admin.errors import AdminRequestFailed
 from node.balancing import balancer
@@ -38,13 +39,13 @@ def with_new_node(balance: str = "on") -> SeenCluster:
 
 async def test_a_lost_node_is_replaced_by_one_command_whose_targets_are_the_plan() -> None:
     cluster = lost_node()
+    plan = await cluster.balancer.plan(plan_balance, cluster.view.balance)
     await cluster.balancer.look()
     (command,) = cluster.commands
     assert command.reassign.reason == "node 4 is away"
-    kept = cluster.balancer.kept(f"{command.reassign.plan:08x}")
-    assert kept is not None
+    assert f"{command.reassign.plan:08x}" == plan.digest
     assert [(item.group, item.version, tuple(item.replicas)) for item in command.reassign.items] == [
-        (item.group, item.configuration_version, item.target) for item in kept[0].reassignments
+        (item.group, item.configuration_version, item.target) for item in plan.reassignments
     ]
     assert held(cluster)[4] == 0
 
@@ -113,6 +114,31 @@ async def test_few_plans_are_kept() -> None:
     cluster.create("trades", partitions=12, replicas=2)
     shown = [(await cluster.admin("cluster.balance", remove=node))["digest"] for node in range(1, 7)]
     assert [cluster.balancer.kept(digest) is not None for digest in shown] == [False] * 2 + [True] * 4
+
+
+async def test_plans_that_nobody_asked_for_do_not_take_the_place_of_one_that_was_shown() -> None:
+    cluster = with_new_node()
+    shown = await cluster.admin("cluster.balance")
+    cluster.is_leader = False
+    for number in range(balancer.KEPT_PLANS + 1):
+        cluster.create(f"more{number}", partitions=1, replicas=1)
+        await cluster.balancer.look()
+    assert cluster.balancer.kept(shown["digest"]) is not None
+    assert list(cluster.balancer._kept) == [shown["digest"]]
+
+
+async def test_a_plan_is_answered_though_others_are_shown_while_it_is_carried_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster = with_new_node()
+    shown, apply = await cluster.admin("cluster.balance"), cluster.balancer.apply
+
+    async def crowded(plan: Any) -> Any:
+        cluster.balancer._kept.clear()
+        return await apply(plan)
+
+    monkeypatch.setattr(cluster.balancer, "apply", crowded)
+    assert (await cluster.admin("cluster.balance", apply=shown["digest"]))["applied"]
 
 
 async def test_what_a_dry_run_shows_is_what_is_applied() -> None:

@@ -168,8 +168,8 @@ def test_a_node_cannot_be_removed_when_its_replicas_have_nowhere_to_go() -> None
     plan = plan_removal(cluster(nodes_of(3), [(1, 2, 3)]), 2)
     assert plan.reassignments == ()
     assert plan.obstacles == (
-        "trades has 3 replicas, and without node 2 there are 2 nodes for them; add a node, or make the log again with "
-        "fewer replicas",
+        "trades has 3 replicas, and without node 2 there are 2 nodes for them; add a node, or `holdfast log "
+        "alter trades --replicas` with fewer",
     )
 
 
