@@ -114,8 +114,9 @@ Requests to `$management`
                                                                                state string: active or leaving
     node, add           yes   -                                                node int, state string; the node may
                         (id)                                                   join from now on
-    node, remove        yes   -                                                node int, state string, replicas int:
-                        (id)                                                   that it keeps still; it begins to leave
+    node, remove        yes   dry_run boolean                                  node int, state string, replicas int:
+                        (id)                                                   that it keeps still; it begins to leave,
+                                                                               unless dry_run asks only if it may
     node, cancel        yes   -                                                node int, state string; the node does
                         (id)                                                   not leave, or is not to come
     node, describe      yes   -                                                one such map; catching_up: its replicas
@@ -407,7 +408,7 @@ REQUESTS: Final[dict[tuple[str, str], tuple[bool, frozenset[str], int]]] = {
     ("node", "repair"): (False, frozenset({"node", "raft_group"}), 200),
     ("node", "describe"): (True, frozenset(), 200),
     ("node", "add"): (True, frozenset(), 200),
-    ("node", "remove"): (True, frozenset(), 200),
+    ("node", "remove"): (True, frozenset({"dry_run"}), 200),
     ("node", "cancel"): (True, frozenset(), 200),
     ("node", "readmit"): (True, frozenset({"incarnation"}), 200),
     ("cluster", "status"): (False, frozenset(), 200),

@@ -333,10 +333,12 @@ class AdminClient:
         """Announce a node: it may join the cluster from now on. Repeating it does no harm."""
         return await self._request("node", "add", str(node), {}, changes=True)
 
-    async def remove_node(self, node: int) -> dict[str, Any]:
+    async def remove_node(self, node: int, *, dry_run: bool = False) -> dict[str, Any]:
         """Let a node leave: it gets no new replicas, and is removed for good when it keeps none. Answers how many it
-        keeps now. Repeating it does no harm."""
-        return await self._request("node", "remove", str(node), {}, changes=True)
+        keeps now, and its state. Repeating it does no harm. `dry_run`: change nothing, and raise if it may not
+        leave."""
+        arguments = {"dry_run": True} if dry_run else {}
+        return await self._request("node", "remove", str(node), arguments, changes=not dry_run)
 
     async def cancel_node(self, node: int) -> dict[str, Any]:
         """Take back that a node is to leave, or is to come."""

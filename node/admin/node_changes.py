@@ -13,6 +13,8 @@ from typing import Any
 from cluster.features import Features
 from cluster.metadata import CommandProposer, InvalidRequest, MetadataView, Refusal, add_node, leave_node, stay_node
 from cluster.metadata.metadata_pb2 import Command
+from cluster.metadata.nodes.node_states import leaving
+from cluster.metadata.types import CommandRefused
 from cluster.raft import RaftGroup
 from cluster.rpc import PeerNetwork
 from node.admin.errors import AdminRequestFailed
@@ -46,12 +48,18 @@ class NodeChanges:
         await self._see(lambda: node in self._view.announced or node in self._view.nodes)
         return {"node": node, "state": "announced"}
 
-    async def remove(self, node: int) -> dict[str, Any]:
-        """Let a node leave. Raises AdminRequestFailed."""
+    async def remove(self, node: int, *, dry_run: bool) -> dict[str, Any]:
+        """Let a node leave. `dry_run`: say whether it may, and how many replicas it keeps, and change nothing. Raises
+        AdminRequestFailed."""
         self._require_majority(node)
-        await self._execute(leave_node, node)
-        await self._see(lambda: self.state_of(node) != "active")
-        return {"node": node, "state": "leaving", "replicas": kept_by(self._view, node)}
+        if dry_run:
+            self._require_feature()
+            self._may_leave(node)
+        else:
+            await self._execute(leave_node, node)
+            await self._see(lambda: self.state_of(node) != "active")
+        state = self.state_of(node) if dry_run else "leaving"
+        return {"node": node, "state": state, "replicas": kept_by(self._view, node)}
 
     async def cancel(self, node: int) -> dict[str, Any]:
         """Take back that a node is to leave or to come. Raises AdminRequestFailed."""
@@ -78,13 +86,23 @@ class NodeChanges:
                 f"without node {node} the metadata would have no majority: node {away} does not answer. Start it first",
             )
 
-    async def _execute(self, command: Callable[[int], Command], node: int) -> None:
+    def _may_leave(self, node: int) -> None:
+        """Refuse what the replicated state would refuse, as far as this node has heard."""
+        try:
+            leaving(self._view, node)
+        except CommandRefused as refused:
+            raise AdminRequestFailed(refused.rejected.code, refused.rejected.message) from refused
+
+    def _require_feature(self) -> None:
         if not self._features.active("nodes"):
             raise AdminRequestFailed(
                 "not-allowed",
                 f"the cluster runs version {self._features.version}, in which no node comes or goes: install the "
                 "newest release on all nodes, then `holdfast cluster finalize`",
             )
+
+    async def _execute(self, command: Callable[[int], Command], node: int) -> None:
+        self._require_feature()
         try:
             result = await self._proposer.execute(command(node))
         except InvalidRequest as error:
@@ -100,6 +118,6 @@ def requests(changes: NodeChanges, number: Callable[[Mapping[str, Any]], int]) -
     """The requests by operation. `number` reads the node out of a request's arguments."""
     return {
         "node.add": lambda args: changes.add(number(args)),
-        "node.remove": lambda args: changes.remove(number(args)),
+        "node.remove": lambda args: changes.remove(number(args), dry_run=bool(args.get("dry_run"))),
         "node.cancel": lambda args: changes.cancel(number(args)),
     }

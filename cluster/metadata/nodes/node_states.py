@@ -8,6 +8,7 @@ neither its old directory nor another machine under its number is let in again.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Protocol
 
@@ -31,6 +32,19 @@ MAX_NODES = 31
 
 MAX_TOMBSTONES = 4096
 """Eleven nodes replaced a day, for a year. Each is some 20 bytes of every checkpoint."""
+
+
+class KnownNodes(Protocol):
+    """The part of the state by which it is judged whether a node may leave."""
+
+    @property
+    def nodes(self) -> Mapping[int, NodeRecord]: ...
+    @property
+    def logs(self) -> Mapping[str, LogRecord]: ...
+    @property
+    def announced(self) -> Collection[int]: ...
+    @property
+    def tombstones(self) -> Collection[int]: ...
 
 
 class NodeTable(Protocol):
@@ -88,13 +102,19 @@ def add_node(state: NodeTable, command: pb.AddNode) -> CommandResult:
 
 
 def leave_node(state: NodeTable, command: pb.LeaveNode) -> CommandResult:
-    known = _registered(state, command.node)
+    state.nodes[command.node] = leaving(state, command.node)
+    return Ok()
+
+
+def leaving(state: KnownNodes, node: int) -> NodeRecord:
+    """Return what is known of a node when it has begun to leave. Raises CommandRefused, and changes nothing."""
+    known = _registered(state, node)
     if known.state == "leaving":
-        return Ok()  # done before
-    staying = [node for node, one in state.nodes.items() if one.state == "active" and node != command.node]
+        return known  # done before
+    staying = [other for other, one in state.nodes.items() if one.state == "active" and other != node]
     if not staying:
         raise CommandRefused(
-            "not-allowed", f"node {command.node} is the last one that stays: it votes on the metadata and keeps them"
+            "not-allowed", f"node {node} is the last one that stays: it votes on the metadata and keeps them"
         )
     large = [log for _, log in sorted(state.logs.items()) if log.replicas > len(staying)]
     if large:
@@ -104,8 +124,7 @@ def leave_node(state: NodeTable, command: pb.LeaveNode) -> CommandResult:
             f"{named}, and {len(staying) + 1} nodes would be {len(staying)}; add a node first"
             + ("" if all(log.name == COORDINATORS for log in large) else ", or `holdfast log alter --replicas`"),
         )
-    state.nodes[command.node] = replace(known, state="leaving")
-    return Ok()
+    return replace(known, state="leaving")
 
 
 def stay_node(state: NodeTable, command: pb.StayNode) -> CommandResult:
@@ -137,7 +156,7 @@ def keeps(partition: PartitionRecord, node: int) -> bool:
     return node in partition.replicas or node in partition.target or partition.replica_on(node) is not None
 
 
-def _registered(state: NodeTable, node: int) -> NodeRecord:
+def _registered(state: KnownNodes, node: int) -> NodeRecord:
     known = state.nodes.get(node)
     if known is not None:
         return known

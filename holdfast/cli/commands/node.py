@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 from holdfast.cli.commands.log import cell, progress_text
+from holdfast.cli.shared import leaving
 from holdfast.cli.shared.command_frame import CommandFrame, command_frame, run
 from holdfast.cli.shared.errors import EXIT_NOT_FOUND, CliError
 from holdfast.cli.shared.output import counted
@@ -119,19 +120,41 @@ def add_node(frame: CommandFrame, node_id: int) -> None:
 
 @node.command("remove")
 @click.argument("node_id", metavar="N", type=click.IntRange(min=1))
+@plan_options
+@click.option(
+    "--wait-s",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    show_default=True,
+    help="Wait so long at most until it is removed.",
+)
 @command_frame()
-def remove_node(frame: CommandFrame, node_id: int) -> None:
+def remove_node(
+    frame: CommandFrame, node_id: int, dry_run: bool, digest: str | None, show_all: bool, wait_s: float
+) -> None:
     """Let node N leave the cluster.
 
-    It gets no new replicas. When it keeps none, and has no vote on metadata, it is removed for good: it stops, and its
-    number is not taken again. Until then `node cancel` takes it back.
+    Its replicas move to other nodes: as the plan says that --dry-run shows and --apply carries out, else as the
+    cluster plans by itself. It gets no new ones. When it keeps none, and has no vote on metadata, it is removed for
+    good: it stops, and its number is not taken again. Until then `node cancel` takes it back.
     """
+    planned = dry_run or digest is not None
+    if planned:
+        run(_change(frame, "judge", node_id))
+        plan = show_or_apply(frame, f"holdfast node remove {node_id}", digest, dry_run, show_all, remove=node_id)
+        if dry_run:
+            if not plan["partitions"]:
+                frame.output.say(f"nothing was changed; it goes at once with `holdfast node remove {node_id}`")
+            return
     done = run(_change(frame, "remove", node_id))
-    frame.output.result(done)
+    if not planned:
+        frame.output.result(done)
     frame.output.say(
-        f"node {node_id} leaves, and keeps {counted(int(done['replicas']), 'replica')} still; "
-        "watch it: holdfast node list"
+        f"node {node_id} leaves, and keeps {counted(int(done['replicas']), 'replica')} still"
+        + ("" if wait_s else "; watch it: holdfast node list")
     )
+    if wait_s:
+        leaving.watch(frame, node_id, int(done["replicas"]), wait_s)
 
 
 @node.command("cancel")
@@ -152,6 +175,8 @@ async def _change(frame: CommandFrame, what: str, node_id: int) -> dict[str, Any
                 return await admin.add_node(node_id)
             case "remove":
                 return await admin.remove_node(node_id)
+            case "judge":
+                return await admin.remove_node(node_id, dry_run=True)
             case _:
                 return await admin.cancel_node(node_id)
 

@@ -27,7 +27,7 @@ def plan_options(command: Command) -> Command:
         click.option(
             "--apply", "digest", metavar="DIGEST", help="Do what the plan with this digest says, and nothing else."
         ),
-        click.option("--dry-run", is_flag=True, help="Show the plan, and change nothing (what happens anyhow)."),
+        click.option("--dry-run", is_flag=True, help="Show the plan, and change nothing."),
     ):
         command = option(command)
     return command
@@ -35,8 +35,9 @@ def plan_options(command: Command) -> Command:
 
 def show_or_apply(
     frame: CommandFrame, again: str, digest: str | None, dry_run: bool, show_all: bool, **what: int | None
-) -> None:
-    """Show a plan, or carry it out. `again`: the command that applies it. `what`: arguments of `AdminClient`."""
+) -> dict[str, Any]:
+    """Show a plan, or carry it out; return it. `again`: the command that applies it. `what`: arguments of
+    `AdminClient`."""
     if digest is not None and dry_run:
         raise CliError("--dry-run and --apply contradict each other", advice="give one of them")
 
@@ -60,6 +61,7 @@ def show_or_apply(
         frame.output.say(f"plan {plan['digest']} is under way: watch it with `holdfast cluster moves`")
     elif plan["partitions"]:
         frame.output.say(f"nothing was changed; carry it out with `{again} --apply {plan['digest']}`")
+    return plan
 
 
 @click.command()

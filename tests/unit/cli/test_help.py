@@ -18,6 +18,7 @@ VERBS = frozenset(
         "Add",
         "Admit",
         "Allow",
+        "Announce",
         "Ask",
         "Begin",
         "Break",

@@ -10,6 +10,7 @@ from cluster.metadata import (
     Refusal,
     add_node,
     create_log,
+    delete_log,
     encode_command,
     leave_node,
     register_node,
@@ -19,7 +20,7 @@ from cluster.metadata import (
 from cluster.metadata.codec import decode_checkpoint, encode_checkpoint
 from cluster.metadata.metadata_pb2 import Command
 from cluster.metadata.nodes import node_states
-from cluster.metadata.types import CommandResult
+from cluster.metadata.types import CommandRefused, CommandResult
 from cluster.raft.membership.configuration import FOUNDING_BIRTH
 from cluster.versions import VersionRange
 
@@ -95,6 +96,17 @@ def test_what_is_taken_back_is_as_if_never_said() -> None:
     metadata.do(stay_node(3))
     assert metadata.machine.state.nodes[3].state == "active"
     assert "is not leaving" in metadata.refused(remove_node(3))
+
+
+def test_what_a_removal_would_be_refused_for_is_known_without_it() -> None:
+    metadata = Metadata(3)
+    metadata.do(create_log("a", now_ms=1, partitions=1, replicas=3))
+    with pytest.raises(CommandRefused) as refused:
+        node_states.leaving(metadata.machine.state, 3)
+    assert refused.value.rejected.message == metadata.refused(leave_node(3))
+    metadata.do(delete_log("a"))
+    assert node_states.leaving(metadata.machine.state, 3).state == "leaving"
+    assert metadata.machine.state.nodes[3].state == "active"
 
 
 def test_new_replicas_are_not_placed_on_who_leaves() -> None:
