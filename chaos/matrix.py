@@ -56,6 +56,7 @@ SHORT: tuple[Trial, ...] = (
     Trial("W3", ("F1", "F16")),
     Trial("W4", ("F3", "F16")),
     Trial("W1", ("F9",)),
+    Trial("W1", ("F21", "F1"), nodes=4),
 )
 
 COMPOUNDS: tuple[tuple[str, ...], ...] = (

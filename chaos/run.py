@@ -254,6 +254,7 @@ class _Story:
                 faults.check_where(self._plan.faults, no_links=self._cluster.no_links)
             except faults.UnfitFault as error:
                 raise CannotRun(str(error)) from error
+        self._cluster.spare_nodes = 1 if faults.NEED_SPARE & set(self._plan.faults) else 0
         for log in self._logs:
             self._cluster.create_log(log.name, log.partitions)
             self._groups |= {group: log.told(one) for group, one in self._cluster.groups(log.name).items()}

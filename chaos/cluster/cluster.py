@@ -61,6 +61,8 @@ class ChaosCluster(ABC):
     """A cluster under test. Call `start` first, and `close` in any case. `links`: those that faults can break."""
 
     nodes: Mapping[int, NodeOfCluster]
+    spare_nodes = 0
+    """Nodes without a replica, for each partition of logs that are created from now on."""
 
     def __init__(self, directory: Path, name: str, security: Security | None = None) -> None:
         self.directory, self.name = directory.resolve(), name
@@ -154,7 +156,7 @@ class ChaosCluster(ABC):
         self.call(lambda admin: admin.resume_node(node), [node])
 
     def create_log(self, log: str, partitions: int) -> None:
-        replicas = len(self.nodes)
+        replicas = max(1, len(self.nodes) - self.spare_nodes)
         self.call(lambda admin: admin.create_log(log, partitions=partitions, replicas=replicas))
         self.wait_for(lambda: len(self.leaders(log)) == partitions, f"leaders of {log}")
 

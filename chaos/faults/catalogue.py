@@ -9,6 +9,7 @@ from typing import Final
 from chaos.faults.compounds import InQuickSuccession, InsideRecovery, PowerLossThenQuorum
 from chaos.faults.fault import Fault
 from chaos.faults.machines import HOUR_MS, BadDisk, BitFlips, LoseDisk, PowerLoss, WrongClock
+from chaos.faults.moves import MoveReplicas
 from chaos.faults.network import Flapping, Halves, Isolate, OneWay, Resets, Ring, Slow
 from chaos.faults.processes import CrashClient, HandOver, Kill, Pause, RestartStorm, RollingRestart
 from chaos.faults.zookeeper import CutFromZooKeeper, EndSessions, KillZooKeeper
@@ -129,6 +130,10 @@ CATALOGUE: Final[dict[str, tuple[str, Sequence[Make]]]] = {
             lambda: PowerLossThenQuorum("cut off", syncs_fail=True, id="F20"),
         ),
     ),
+    "F21": (
+        "replicas move to other nodes, and some moves are called back",
+        (MoveReplicas, lambda: MoveReplicas(cancelled=True)),
+    ),
 }
 
 
@@ -198,6 +203,8 @@ NEED_CLOCKS: Final = frozenset({"F15"})
 """Faults that need nodes with faulty disks (`NEED_DISKS`) or clocks (`NEED_CLOCKS`)."""
 DESTROY: Final = frozenset({"F10", "F12"})
 """Faults that damage the data of a stopped node."""
+NEED_SPARE: Final = frozenset({"F21"})
+"""Faults that need a node without a replica of a partition: logs of such a run have one replica less than nodes."""
 NEED_ZOOKEEPER: Final = frozenset({"F14"})
 """Faults that need nodes which find each other by ZooKeeper."""
 NEED_LINKS: Final = frozenset({"F3", "F3C", "F4", "F5", "F6", "F7", "F8", "F19", "F20"})

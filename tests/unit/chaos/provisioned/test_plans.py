@@ -21,7 +21,7 @@ from chaos.history.history import History
 from chaos.run import RunPlan, explained, judged, run
 from holdfast.cli.commands.trials.chaos import chaos
 
-PROCESSES = {"F0", "F1", "F1C", "F2", "F2C", "F13", "F13C", "F16", "F18"}
+PROCESSES = {"F0", "F1", "F1C", "F2", "F2C", "F13", "F13C", "F16", "F18", "F21"}
 
 
 def can(name: str, no_links: str = "") -> bool:
