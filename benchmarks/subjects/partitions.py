@@ -58,11 +58,16 @@ def cpu_s(peer: Holdfast) -> float:
 def elections(peer: Holdfast, nodes: Mapping[str, int]) -> Iterator[tuple[str, float]]:
     """Yield (group, begin of its leader) for each election that the logs show after these sizes (`nodes`)."""
     for node, size in nodes.items():
-        with peer.log_file(node).open("rb") as log:
-            log.seek(size)
-            for line in log.read().decode(errors="replace").splitlines():
-                if found := LEADS.match(line):
-                    yield found["group"], datetime.datetime.fromisoformat(found["at"]).timestamp()  # local, as logged
+        yield from elections_in(peer.log_file(node), size)
+
+
+def elections_in(path: Path, size: int) -> Iterator[tuple[str, float]]:
+    """Yield (group, begin of its leader) for each election that one log shows after this size."""
+    with path.open("rb") as log:
+        log.seek(size)
+        for line in log.read().decode(errors="replace").splitlines():
+            if found := LEADS.match(line):
+                yield found["group"], datetime.datetime.fromisoformat(found["at"]).timestamp()  # local, as logged
 
 
 def measure(peer: Holdfast, partitions: int, idle_s: float) -> Figures:

@@ -78,6 +78,7 @@ ALLOWED: dict[str, set[str]] = {
     "benchmarks": {"holdfast.amqp"},
     "benchmarks.client": {"benchmarks", "holdfast.client"},  # a client of ours is what it measures
     "benchmarks.subjects.cuts": {"benchmarks", "chaos", "holdfast.client"},  # chaos makes what it measures
+    "benchmarks.subjects.elastic": {"benchmarks", "holdfast.client", "holdfast.cli"},  # nodes join as users' do
     "benchmarks.subjects.restarts": {"benchmarks", "holdfast.client", "holdfast.cli"},  # restarts as users do
     "benchmarks.checks": {"benchmarks", "chaos"},
     "chaos": {"holdfast.client", "holdfast.cli.local_cluster.child_processes"},

@@ -1,0 +1,87 @@
+"""Figures of elastic clusters, computed from what was observed: pure functions."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+
+@dataclass
+class SteadyLoad:
+    """Events of one part of a run: latencies in ns, and for each partition when which were acknowledged."""
+
+    latencies_ns: list[int] = field(default_factory=list)
+    answered_ns: dict[str, list[int]] = field(default_factory=dict)
+    acknowledged: dict[str, list[int]] = field(default_factory=dict)
+    failed: list[str] = field(default_factory=list)
+
+    def longest_gaps_ms(self) -> dict[str, float]:
+        """Longest time of each partition in which nothing was acknowledged."""
+        return {partition: longest_gap_ms(times) for partition, times in self.answered_ns.items()}
+
+
+def longest_gap_ms(times_ns: Sequence[int]) -> float:
+    return max((later - sooner for sooner, later in pairwise(times_ns)), default=0) / 1e6
+
+
+@dataclass(frozen=True)
+class StoredVerdict:
+    """Numbers of events that are not as they should be."""
+
+    lost: int = 0
+    doubled: int = 0
+    out_of_order: int = 0
+
+    def __add__(self, other: StoredVerdict) -> StoredVerdict:
+        return StoredVerdict(
+            self.lost + other.lost, self.doubled + other.doubled, self.out_of_order + other.out_of_order
+        )
+
+
+def judge(acknowledged: Iterable[int], stored: Sequence[int]) -> StoredVerdict:
+    """Compare the numbers that were acknowledged in one partition with those that are stored there, in their order."""
+    first: dict[int, int] = {}
+    for place, number in enumerate(stored):
+        first.setdefault(number, place)
+    ordered = list(first)
+    backwards = sum(later < sooner for sooner, later in pairwise(ordered))
+    lost = sum(number not in first for number in set(acknowledged))
+    return StoredVerdict(lost, len(stored) - len(first), backwards)
+
+
+def share_of_pace(moved_bytes: int, seconds: float, pace: int) -> float:
+    """The rate of a move as a share of the pace that it may have."""
+    return moved_bytes / seconds / pace
+
+
+def leaderless_s(lost_at: float, led_at: Mapping[str, float]) -> tuple[float, float]:
+    """Median and longest time without a leader. `led_at`: the first leader of each group since then."""
+    waits = [at - lost_at for at in led_at.values()]
+    return (statistics.median(waits), max(waits)) if waits else (0.0, 0.0)
+
+
+def spread(values: Sequence[float]) -> tuple[float, float]:
+    """Median and maximum; zeros for nothing."""
+    return (statistics.median(values), max(values)) if values else (0.0, 0.0)
+
+
+@dataclass(frozen=True)
+class CancelFigure:
+    answered_s: float
+    in_force_s: float
+    was_too_late: bool
+
+
+def cancels(found: Sequence[CancelFigure]) -> list[tuple[str, str]]:
+    """Rows of a table of cancels."""
+    answered, in_force = spread([one.answered_s for one in found]), spread([one.in_force_s for one in found])
+    within = sum(one.answered_s + one.in_force_s <= 1.0 for one in found)
+    return [
+        ("cancels", str(len(found))),
+        ("answered: median, longest", f"{answered[0]:.3f} s, {answered[1]:.3f} s"),
+        ("in force after the answer: median, longest", f"{in_force[0]:.3f} s, {in_force[1]:.3f} s"),
+        ("answered and in force within a second", f"{within} of {len(found)}"),
+        ("too late: the move was done", str(sum(one.was_too_late for one in found))),
+    ]
