@@ -213,6 +213,7 @@ class MoveDriver:
         target = min(step.candidates, key=lambda node: (-group.match_index(node), node))
         log.info("group %d: leadership goes to node %d, since this replica is to leave", group.group_id, target)
         group.transfer(target, watched.patience_s)
+        crash_point("move-after-transfer")
         watched.handed_over_at = now
         watched.patience_s = min(2 * watched.patience_s, LONGEST_PATIENCE_S)
 
