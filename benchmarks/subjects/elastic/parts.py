@@ -232,7 +232,7 @@ async def idle(cluster: ElasticCluster, nodes: int, partitions: int, watch_s: fl
     """Measure what nodes use that nobody asks anything of."""
     async with cluster.admin() as admin:
         await create(admin, partitions)
-    await asyncio.sleep(4 * SETTLE_S)
+    await asyncio.sleep(2 * SETTLE_S)
     before, began = cluster.cpu_s(), time.monotonic()
     await asyncio.sleep(watch_s)
     cores = (cluster.cpu_s() - before) / (time.monotonic() - began)
