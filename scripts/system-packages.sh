@@ -85,6 +85,7 @@ sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.
         command -v podman >/dev/null 2>&1 || need podman "runs the container image in its test"
         command -v runc >/dev/null 2>&1 || [ -x /usr/sbin/runc ] || need runc "runs containers for podman"
         command -v podman-compose >/dev/null 2>&1 || need podman-compose "runs the compose file in that test"
+        [ -x /usr/sbin/iptables ] || need iptables "lets netavark make that network"
         [ -x /usr/lib/podman/netavark ] || need netavark "makes the network of those containers"
         [ -x /usr/lib/podman/aardvark-dns ] || need aardvark-dns "finds those containers by their names"
         ;;

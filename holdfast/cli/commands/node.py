@@ -35,14 +35,12 @@ NODE_COLUMNS = {
     "node": "node>",
     "up": "is up",
     "state": "state",
-    "versions": "knows versions",
+    "versions": "versions",
     "rack": "rack",
     "listeners": "listeners for clients",
-    "rpc_address": "address for nodes",
     "catching_up": "replicas catching up>",
     "without_vote": "replicas without a vote>",
     "refused": "its data are refused",
-    "readmissions": "readmitted, times>",
 }
 """Columns of `node list`; what else a node says of each is for programs, and in `node describe`."""
 

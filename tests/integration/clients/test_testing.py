@@ -98,8 +98,8 @@ def test_a_start_that_fails_shows_the_log_of_the_node(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"nodes": 0}, "1 to 7 nodes, not 0"),
-        ({"nodes": 8}, "1 to 7 nodes, not 8"),
+        ({"nodes": 0}, "1 to 31 nodes, not 0"),
+        ({"nodes": 32}, "1 to 31 nodes, not 32"),
         ({"durability": "none"}, "'fsync' or 'replicated', not 'none'"),
         ({"wait_s": 0}, "positive number of seconds, not 0"),
     ],

@@ -192,7 +192,7 @@ def test_errors_are_json_when_asked_for() -> None:
         ["consume", "trades", "--partition", "0", "--epoch", "1"],
         ["group", "reset", "trades", "audit", "--to", "0000000000000005"],
         ["produce", "trades", "--key", "a", "--key-column", "b"],
-        ["cluster", "up", "--nodes", "9"],
+        ["cluster", "up", "--nodes", "32"],
     ],
 )
 def test_wrong_usage_has_exit_status_2(arguments: list[str]) -> None:
