@@ -40,7 +40,7 @@ from node.listener.outgoing.batch_deliveries import BatchDeliveries
 from node.listener.outgoing.partition_cursor import PartitionCursor
 from node.listener.outgoing.redelivery import Redelivery
 from node.listener.outgoing.single_deliveries import SingleDeliveries
-from node.partition.api import After, Earliest, Latest, ReaderClaim, ReadError, Start
+from node.partition.api import After, Earliest, Latest, PartitionDescription, ReaderClaim, ReadError, Start
 
 OUTCOMES = ("amqp:accepted:list", "amqp:rejected:list", "amqp:released:list", "amqp:modified:list")
 """Outcomes that a receiver may give."""
@@ -344,14 +344,22 @@ class OutgoingLink(Endpoint):
         async def ask(cursor: PartitionCursor) -> None:
             try:
                 async with asyncio.timeout(DRAIN_QUESTION_S):
-                    info = await self.plan.broker.handle(self.plan.log, cursor.partition).info()
+                    info = await self._info_of(cursor.partition)
                 cursor.drain_to = info.next_offset if self._selection.uncommitted else info.stable_offset
-            except (ConnectionError, LookupError, TimeoutError):
+            except (LookupError, TimeoutError):
                 cursor.drain_to = 0  # a partition that cannot answer now has nothing at hand
 
         await asyncio.gather(*map(ask, cursors))
         self._asking_ends = False
         self.host.pump_soon(self)
+
+    async def _info_of(self, partition: str) -> PartitionDescription:
+        """Ask until there is a leader: one that has just been succeeded says so at once, and knows no end."""
+        while True:
+            try:
+                return await self.plan.broker.handle(self.plan.log, partition).info()
+            except ConnectionError:
+                await asyncio.sleep(REOPEN_DELAY_S)
 
     # --------------------------------------------------------------------------------------- readers and leaders
 

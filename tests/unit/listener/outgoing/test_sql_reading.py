@@ -25,7 +25,7 @@ from node.listener.outgoing import outgoing_link
 from node.listener.outgoing.partition_cursor import PartitionCursor
 from node.listener.outgoing.single_deliveries import SCAN_EVENTS
 from node.listener.outgoing.source_filters import select
-from node.partition.api import After, ReadError
+from node.partition.api import After, ReadError, Unconfirmed
 from tests.batches import batch_of
 from tests.unit.listener.support.cluster import ListenerCluster
 from tests.unit.listener.support.peer import Peer, eventually
@@ -247,6 +247,39 @@ async def test_a_drain_waits_for_a_leader_as_long_as_an_election_takes(node: Sin
         assert not any(isinstance(past, Drained) for past in peer.history)
         node.lead_here("trades", "0")
         await peer.wait(Drained)
+        assert numbers(peer, link) == list(range(1, 300, 2))
+
+
+async def test_a_drain_asks_again_where_a_leader_has_just_been_succeeded(
+    node: SingleNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one that was asked knows no end, and the reader there has brought nothing yet."""
+    asked = 0
+
+    class Succeeded:
+        def __init__(self, handle: Any) -> None:
+            self._handle = handle
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._handle, name)
+
+        async def info(self) -> Any:
+            nonlocal asked
+            asked += 1
+            if asked == 1:
+                raise Unconfirmed("it has just lost the leadership")
+            return await self._handle.info()
+
+    handle = node.handle
+    monkeypatch.setattr(node, "handle", lambda log, partition: Succeeded(handle(log, partition)))
+    async with Peer(node.port) as peer:
+        await fill(peer, 300)
+        monkeypatch.setattr(outgoing_link.OutgoingLink, "_is_remote", lambda link, cursor: True)
+        link = await peer.receiver(sql("trades", "odd = 1"))
+        link.drain(1000)
+        await peer.flush()
+        await peer.wait(Drained)
+        assert asked == 2
         assert numbers(peer, link) == list(range(1, 300, 2))
 
 
