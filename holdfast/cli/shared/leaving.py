@@ -61,7 +61,7 @@ async def _kept(admin: AdminClient, node: int) -> int | None:
 
 
 async def _reasons(frame: CommandFrame) -> list[str]:
-    """What keeps moves, and what else is not in order."""
+    """Moves under way, and what else is not in order."""
     async with frame.admin() as admin:
         found: dict[str, Any] = await admin.list_moves()
     waiting = [f"{one['log']}/{one['partition']}: {one['waits_for']}" for one in found["moves"] if one["waits_for"]]
