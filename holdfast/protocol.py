@@ -284,12 +284,14 @@ PRODUCER_STOLEN: Final = "com.microsoft:producer-epoch-stolen"
 OUT_OF_ORDER: Final = "com.microsoft:out-of-order-sequence"
 ARGUMENT_ERROR: Final = "com.microsoft:argument-error"
 ARGUMENT_OUT_OF_RANGE: Final = "com.microsoft:argument-out-of-range"
+INVALID_OFFSET: Final = "com.microsoft:georeplication:invalid-offset"
 
 # --- the dialect of Event Hubs (`node/listener/event_hubs/`)
 TOKEN_ADDRESS: Final = "$cbs"
 HUB_EPOCH: Final = "com.microsoft:epoch"  # of a receiver's attach, long; an equal one takes the partition, too
 HUB_RECEIVER_NAME: Final = "com.microsoft:receiver-name"  # of a receiver's attach, string
 HUB_RUNTIME_METRIC: Final = "com.microsoft:enable-receiver-runtime-metric"  # desired by the attach
+HUB_GEOREPLICATION: Final = "com.microsoft:georeplication"  # desired by attaches, never offered
 HUB_SEQUENCE: Final = "x-opt-sequence-number"  # message annotation, long: the offset
 HUB_OFFSET: Final = "x-opt-offset"  # message annotation, string: the offset in decimal digits
 HUB_ENQUEUED: Final = "x-opt-enqueued-time"  # message annotation, timestamp

@@ -52,6 +52,7 @@ class LinkEngine(Protocol):
     """The part of the engine that its sessions and links need."""
 
     max_message_size: int
+    remote_properties: Mapping[str, Any]
     _held: int
     kept_bytes: int
     _graveyard: list[Any]
@@ -182,6 +183,11 @@ class Link:
         """The address of the node at the server's end of the link, as the peer stated it."""
         terminus = self.remote_source if self._address_is_source else self.remote_target
         return terminus.address if isinstance(terminus, (Source, Target)) else None
+
+    @property
+    def peer_properties(self) -> Mapping[str, Any]:
+        """Properties that the peer's open states of its connection."""
+        return self._engine.remote_properties
 
     @property
     def wants_coordinator(self) -> bool:

@@ -52,9 +52,10 @@ def message_too_large(size: int, most: int) -> Error:
     return Error(MESSAGE_SIZE_EXCEEDED, text)
 
 
-def position_invalid(what: str, supplied: int, last: int) -> Error:
+def position_invalid(what: str, supplied: int, last: int, *, resets: bool = False) -> Error:
+    """`resets`: the peer knows the condition by which its processor drops a checkpoint and begins anew."""
     text = f"The supplied {what} '{supplied}' is invalid. The last {what} in the system is '{last}'"
-    return Error(protocol.ARGUMENT_ERROR, text)
+    return Error(protocol.INVALID_OFFSET if resets else protocol.ARGUMENT_ERROR, text)
 
 
 def epoch_refused(receiver: str, epoch: int, other: str, higher: int) -> Error:

@@ -39,6 +39,7 @@ class HubTerms:
     epoch: int | None = None
     last: LastEvent | None = None  # deliveries tell the partition's last event
     supplied: Supplied | None = None  # a position that must not lie beyond the end
+    resets: bool = False  # its processor drops a checkpoint that is refused as such
 
     @property
     def needs_end(self) -> bool:
@@ -48,7 +49,7 @@ class HubTerms:
     def look(self, info: PartitionDescription) -> None:
         """Take the leader's word of the partition's end. Raises Refused."""
         if self.supplied is not None:
-            self.supplied.check(info)
+            self.supplied.check(info, resets=self.resets)
         if self.last is not None:
             self.last.heard(info)
 
@@ -97,13 +98,14 @@ def receiver_terms(link: SenderLink, address: HubAddress) -> HubTerms:
         raise Refused(hub_errors.receiver_needs_partition(address.text))
     if len(group) >= MAX_KEY_CHARACTERS or group.startswith(TERMINUS):
         raise Refused(hub_errors.group_invalid(address.text[:MAX_KEY_CHARACTERS], MAX_KEY_CHARACTERS - 1))
-    said = link.remote_properties
+    said, wanted = link.remote_properties, link.remote_desired_capabilities
     name = said.get(protocol.HUB_RECEIVER_NAME)
     return HubTerms(
         group,
         str(name)[:MAX_RECEIVER_NAME] if isinstance(name, str) else "",
         _epoch(said),
-        LastEvent() if protocol.HUB_RUNTIME_METRIC in link.remote_desired_capabilities else None,
+        LastEvent() if protocol.HUB_RUNTIME_METRIC in wanted else None,
+        resets=protocol.HUB_GEOREPLICATION in wanted and _is_dot_net(link.peer_properties),
     )
 
 
@@ -115,6 +117,11 @@ def epoch_terms(terms: HubTerms) -> EpochTerms | None:
 
 def with_position(terms: HubTerms, supplied: Supplied | None) -> HubTerms:
     return replace(terms, supplied=supplied)
+
+
+def _is_dot_net(connection: Mapping[str, Any]) -> bool:
+    """True for the .NET SDK: no other knows what to do with `INVALID_OFFSET`. `connection`: properties of its open."""
+    return str(connection.get("framework", "")).startswith(".NET")
 
 
 def _epoch(said: Mapping[str, Any]) -> int | None:

@@ -30,10 +30,12 @@ class Supplied(NamedTuple):
     what: str
     value: int
 
-    def check(self, info: PartitionDescription) -> None:
-        """Raise Refused for a position that no event of the partition has had: it is of another life of the log."""
-        if self.value >= info.next_offset:
-            raise Refused(hub_errors.position_invalid(self.what, self.value, info.next_offset - 1))
+    def check(self, info: PartitionDescription, *, resets: bool = False) -> None:
+        """Raise Refused for a position that no event of the partition has had: it is of another life of the log.
+        `resets`: the peer's processor can be told to begin anew."""
+        last = info.next_offset - 1
+        if self.value > last:
+            raise Refused(hub_errors.position_invalid(self.what, self.value, last, resets=resets))
 
 
 class Began(NamedTuple):

@@ -285,6 +285,23 @@ def test_a_filter_without_an_offset_is_answered_in_the_services_words(peer: DotN
     assert b"amqp:not-allowed" in peer.received
 
 
+@pytest.mark.parametrize("field", ["offset > '7'", "sequence-number > 7"])
+@pytest.mark.parametrize(
+    ("wanted", "condition"),
+    [((GEO,), GEO + ":invalid-offset"), ((), "com.microsoft:argument-error")],
+    ids=["knows", "older"],
+)
+def test_a_checkpoint_of_another_life_is_answered_so_that_its_processor_drops_it(
+    peer: DotNet, log_name: str, field: str, wanted: tuple[str, ...], condition: str
+) -> None:
+    put_token(peer, log_name)
+    path = f"/{log_name}/ConsumerGroups/$Default/Partitions/0"
+    peer.receiver(path, f"amqp.annotation.x-opt-{field}", wanted=wanted)
+    assert peer.read_until(b"\x00\x53\x16"), "a detach"
+    assert condition.encode() in peer.received
+    assert b"'7' is invalid. The last" in peer.received
+
+
 @pytest.mark.parametrize(
     ("path", "condition", "sentence"),
     [

@@ -72,6 +72,10 @@ def test_a_position_beyond_the_end_is_of_another_life() -> None:
     assert refused.value.error.description == (
         "The supplied sequence number '71181' is invalid. The last sequence number in the system is '1048'"
     )
+    with pytest.raises(Refused) as told:
+        Supplied("sequence number", 71181).check(info, resets=True)
+    assert told.value.error.condition == "com.microsoft:georeplication:invalid-offset"
+    assert told.value.error.description == refused.value.error.description
 
 
 @given(st.text() | st.integers() | st.binary() | st.none() | st.from_regex(r"amqp\.annotation\.x-opt-.{0,40}"))
