@@ -16,6 +16,7 @@ import random
 import secrets
 import time
 from collections.abc import Mapping
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,7 @@ from node.members.known_peers import KnownPeers
 from node.members.metadata_members import MetadataMembers
 from node.monitoring import Drain, Health, LoopWatch, Metrics, MonitoringServer, NodeParts, StartupState
 from node.movement.driver import MoveDriver
+from node.movement.lagging_leaders import hand_over_if_lagging
 from node.movement.pace import CopyPace
 from node.partition.consumer_groups.assignor import Assignor
 from node.raft_loop import RaftLoop
@@ -82,11 +84,14 @@ class _AdminForPeers:
     """Administration for peers: a forwarded request is decided here, or refused, never passed on. Implements
     `cluster.rpc.AdminHost`."""
 
-    def __init__(self, proposer: CommandProposer, replicas: ReplicaManager, view: MetadataView) -> None:
+    def __init__(
+        self, proposer: CommandProposer, replicas: ReplicaManager, view: MetadataView, multiraft: MultiRaft
+    ) -> None:
         self.execute = proposer.execute_here
         self.confirm = proposer.confirm_here
         self.replica_states = replicas.states
         self.report = replicas.report
+        self.hand_over = partial(hand_over_if_lagging, multiraft)
         self._view = view
 
     def members(self) -> Members:
@@ -330,7 +335,7 @@ class Node:
             on_down=self._peer_down,
             types=peer_codec,
             partitions=self._replicas,
-            admin=_AdminForPeers(self._proposer, self._replicas, self._view),
+            admin=_AdminForPeers(self._proposer, self._replicas, self._view, self._multiraft),
             on_leader=lambda group: self._routing_events.ring(),
             on_contact=self._routing_events.ring,
             who=self._who,

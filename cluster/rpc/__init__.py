@@ -23,11 +23,12 @@ from cluster.rpc.load_report import LoadReport
 from cluster.rpc.peer_boot_counters import PeerBootCounters
 from cluster.rpc.peer_tls import CertificateFault, PeerTls
 from cluster.rpc.raft_transport.peer_network import PeerNetwork
-from cluster.rpc.rpc_pb2 import Hello, ReplicaState
+from cluster.rpc.rpc_pb2 import AwaitedMove, Hello, ReplicaState
 
 __all__ = [
     "AddressInUse",
     "AdminHost",
+    "AwaitedMove",
     "Callers",
     "CertificateFault",
     "GroupUnknown",

@@ -18,7 +18,7 @@ exception type with a code (callers must decide between "try the next node" and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -26,7 +26,7 @@ from typing import Any, Protocol
 from cluster.raft import FetchReply, FetchRequest, NotLeader
 from cluster.rpc.admission_report import Callers
 from cluster.rpc.load_report import LoadReport
-from cluster.rpc.rpc_pb2 import ReplicaState
+from cluster.rpc.rpc_pb2 import AwaitedMove, ReplicaState
 
 # ------------------------------------------------------------------ what the node provides
 
@@ -133,6 +133,11 @@ class AdminHost(Protocol):
 
     def report(self) -> LoadReport:
         """Report the bytes of this node's disk, and of the groups that it leads."""
+        ...
+
+    def hand_over(self, moves: Iterable[AwaitedMove], successors: Collection[int]) -> Sequence[int]:
+        """Offer the leadership of groups that move to the successors, where the metadata here are not as far as
+        awaited. Returns the groups of which it was offered."""
         ...
 
 
@@ -273,6 +278,11 @@ class PeerClient(Protocol):
 
     async def report(self) -> LoadReport:
         """Ask how full the node is, and how large the groups that it leads; raises Unavailable."""
+        ...
+
+    async def hand_over(self, moves: Iterable[AwaitedMove], successors: Iterable[int]) -> list[int]:
+        """Have the leadership of groups that move handed to successors, where the node's metadata are not as far as
+        awaited. Returns the groups of which it was offered; raises Unavailable."""
         ...
 
     async def fetch(self, request: FetchRequest) -> FetchReply:

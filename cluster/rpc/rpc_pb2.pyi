@@ -401,6 +401,30 @@ class ReportReply(_message.Message):
     sizes: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, capacity_bytes: _Optional[int] = ..., used_bytes: _Optional[int] = ..., groups: _Optional[_Iterable[int]] = ..., sizes: _Optional[_Iterable[int]] = ...) -> None: ...
 
+class HandOverRequest(_message.Message):
+    __slots__ = ("moves", "successors")
+    MOVES_FIELD_NUMBER: _ClassVar[int]
+    SUCCESSORS_FIELD_NUMBER: _ClassVar[int]
+    moves: _containers.RepeatedCompositeFieldContainer[AwaitedMove]
+    successors: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, moves: _Optional[_Iterable[_Union[AwaitedMove, _Mapping]]] = ..., successors: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class AwaitedMove(_message.Message):
+    __slots__ = ("group", "index", "leaving")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    LEAVING_FIELD_NUMBER: _ClassVar[int]
+    group: int
+    index: int
+    leaving: int
+    def __init__(self, group: _Optional[int] = ..., index: _Optional[int] = ..., leaving: _Optional[int] = ...) -> None: ...
+
+class HandOverReply(_message.Message):
+    __slots__ = ("groups",)
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    groups: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, groups: _Optional[_Iterable[int]] = ...) -> None: ...
+
 class AdminRequest(_message.Message):
     __slots__ = ("command",)
     COMMAND_FIELD_NUMBER: _ClassVar[int]

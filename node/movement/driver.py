@@ -16,7 +16,6 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
 
 from cluster.crash_points import crash_point
 from cluster.features import Features
@@ -32,6 +31,7 @@ from cluster.raft.membership.changes import (
     Wish,
 )
 from cluster.raft.membership.configuration import Configuration
+from node.movement.lagging_leaders import LaggingLeaders, Peers
 from node.movement.pace import CopyPace
 
 log = logging.getLogger("holdfast.moves")
@@ -53,12 +53,6 @@ RETRY_S = 1.2
 """Time between tries to hand a leadership over."""
 
 Execute = Callable[[Command], Awaitable[CommandResult]]
-
-
-class Hints(Protocol):
-    """The network, as far as it tells who leads."""
-
-    def leader_of(self, group: int) -> int | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +89,7 @@ class MoveDriver:
         multiraft: MultiRaft,
         view: MetadataView,
         execute: Execute,
-        hints: Hints,
+        peers: Peers,
         features: Features,
         pace: CopyPace,
         leads_metadata: Callable[[], bool],
@@ -106,7 +100,8 @@ class MoveDriver:
         self._multiraft = multiraft
         self._view = view
         self._execute = execute
-        self._hints = hints
+        self._peers = peers
+        self._lagging = LaggingLeaders(multiraft, peers)
         self._features = features
         self._changed = asyncio.Event()
         self._watched: dict[int, _Watched] = {}
@@ -134,6 +129,7 @@ class MoveDriver:
                 leads_some = self.drive(loop.time())
                 await self._next_look(LOOK_AT_LED_S if leads_some else LOOK_S)
         finally:
+            self._lagging.close()
             for task in self._reporting:
                 task.cancel()
 
@@ -157,6 +153,7 @@ class MoveDriver:
                 self._drive_one(group, record, self._watched.setdefault(number, _Watched(since=now)), now)
         if self._leads_metadata():
             self._watch_leaderless(moving.values(), led, now)
+            self._lagging.look(moving.values(), now)
         for number in self._watched.keys() - led - moving.keys():
             del self._watched[number]
         for number in self._watched.keys() - led:
@@ -251,7 +248,7 @@ class MoveDriver:
             if record.move is None or record.move.stalled or record.group in led:
                 continue
             watched = self._watched.setdefault(record.group, _Watched(since=now))
-            marks = (record.move.id, self._hints.leader_of(record.group))
+            marks = (record.move.id, self._peers.leader_of(record.group))
             if marks != watched.marks or marks[1] is not None:
                 watched.marks, watched.since = marks, now
             elif now - watched.since >= STALLED_AFTER_S:

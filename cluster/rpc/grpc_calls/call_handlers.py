@@ -190,6 +190,11 @@ class Services:
         await parse_request(context, pb.ReportRequest, data)
         return report_to_pb(self._admin.report())
 
+    async def hand_over(self, data: bytes, context: Any) -> pb.HandOverReply:
+        await self._admit(context)
+        request = await parse_request(context, pb.HandOverRequest, data)
+        return pb.HandOverReply(groups=self._admin.hand_over(request.moves, request.successors))
+
     async def fetch(self, data: bytes, context: Any) -> FetchReply:
         caller = await self._admit(context)
         return self._serve_fetch(caller, await parse_request(context, FetchRequest, data))

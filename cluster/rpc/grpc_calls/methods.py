@@ -32,6 +32,7 @@ REPLICAS = f"/{ADMIN}/Replicas"
 CALLERS = f"/{ADMIN}/Callers"
 JOIN = f"/{ADMIN}/Join"
 REPORT = f"/{ADMIN}/Report"
+HAND_OVER = f"/{ADMIN}/HandOver"
 FETCH = f"/{PEERS}/Fetch"
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "execute_call",
     "fetch_call",
     "group_call",
+    "hand_over_call",
     "handlers",
     "info_call",
     "join_call",
@@ -147,6 +149,14 @@ def report_call(channel: Any) -> Any:
     )
 
 
+def hand_over_call(channel: Any) -> Any:
+    return channel.unary_unary(
+        HAND_OVER,
+        request_serializer=pb.HandOverRequest.SerializeToString,
+        response_deserializer=parser(pb.HandOverReply),
+    )
+
+
 def fetch_call(channel: Any) -> Any:
     return channel.unary_unary(
         FETCH,
@@ -170,6 +180,7 @@ def handlers(
     callers: Handler,
     join: Handler,
     report: Handler,
+    hand_over: Handler,
     fetch: Handler,
 ) -> tuple[Any, ...]:
     """Handlers for `server.add_generic_rpc_handlers`. Requests arrive as bytes: a caller is checked before they are
@@ -217,6 +228,9 @@ def handlers(
                 "Join": grpc.unary_unary_rpc_method_handler(join, response_serializer=pb.JoinReply.SerializeToString),
                 "Report": grpc.unary_unary_rpc_method_handler(
                     report, response_serializer=pb.ReportReply.SerializeToString
+                ),
+                "HandOver": grpc.unary_unary_rpc_method_handler(
+                    hand_over, response_serializer=pb.HandOverReply.SerializeToString
                 ),
             },
         ),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
 
@@ -27,6 +27,7 @@ from cluster.rpc.grpc_calls.methods import (
     execute_call,
     fetch_call,
     group_call,
+    hand_over_call,
     info_call,
     join_call,
     open_producer_call,
@@ -213,6 +214,10 @@ class GrpcPeerClient:
             return report_from_pb(reply)
         except DecodeError as error:
             raise Unavailable(f"node {self.node} answered what cannot be read: {error}", sent=True) from error
+
+    async def hand_over(self, moves: Iterable[pb.AwaitedMove], successors: Iterable[int]) -> list[int]:
+        request = pb.HandOverRequest(moves=moves, successors=successors)
+        return list((await self._ask(hand_over_call, request, options.INFO_TIMEOUT_S)).groups)
 
     async def fetch(self, request: FetchRequest) -> FetchReply:
         """A piece of a snapshot, over a connection that carries nothing else; raises Unavailable."""

@@ -33,6 +33,7 @@ async def serve_calls(address: str, who: Who, services: Services, tls: PeerTls |
             callers=services.callers,
             join=services.join,
             report=services.report,
+            hand_over=services.hand_over,
             fetch=services.fetch,
         )
     )

@@ -50,9 +50,9 @@ class Driven:
     def _driver(self, node: int) -> MoveDriver:
         multiraft = self.stage.multirafts[node]
         pace = CopyPace(multiraft.send_budget, lambda: (0, 0.0))
-        hints: Any = self
+        peers: Any = self
         return MoveDriver(
-            multiraft, self.view, self.execute, hints, self.features, pace, lambda: self.leads_metadata and node == 1
+            multiraft, self.view, self.execute, peers, self.features, pace, lambda: self.leads_metadata and node == 1
         )
 
     def leader_of(self, group: int) -> int | None:

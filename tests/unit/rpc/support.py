@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -208,6 +208,7 @@ class TestNode:
         self.executed: list[bytes] = []
         self.admin_leader: int | None = node
         self.load = LoadReport()
+        self.asked_to_hand_over: list[tuple[list[pb.AwaitedMove], list[int]]] = []
         self.network = PeerNetwork(
             node,
             cluster,
@@ -240,6 +241,10 @@ class TestNode:
 
     def report(self) -> LoadReport:
         return self.load
+
+    def hand_over(self, moves: Iterable[pb.AwaitedMove], successors: Collection[int]) -> list[int]:
+        self.asked_to_hand_over.append((list(moves), list(successors)))
+        return [move.group for move in moves]
 
     async def up(self, *peers: int) -> None:
         await until(lambda: all(self.network.is_up(peer) for peer in peers), f"node {self.node} to see {peers} up")
@@ -364,5 +369,6 @@ def questions(channel: Any, hello: Hello | None) -> dict[str, Callable[[], Any]]
         "replicas": ask(methods.replicas_call, pb.ReplicasRequest()),
         "callers": ask(methods.callers_call, pb.CallersRequest()),
         "report": ask(methods.report_call, pb.ReportRequest()),
+        "hand_over": ask(methods.hand_over_call, pb.HandOverRequest(successors=[1])),
         "fetch": ask(methods.fetch_call, FetchRequest(group=5)),
     }
