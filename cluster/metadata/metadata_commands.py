@@ -193,9 +193,9 @@ def finish_move(group: int, move: int, version: int, voters: Iterable[Replica]) 
     return pb.Command(finish_move=pb.FinishMove(group=group, move=move, version=version, replicas=replicas))
 
 
-def stall_move(group: int, move: int) -> pb.Command:
-    """Command that reports a move without progress."""
-    return pb.Command(stall_move=pb.StallMove(group=group, move=move))
+def stall_move(group: int, move: int, *, goes_on: bool = False) -> pb.Command:
+    """Command that reports a move without progress. `goes_on`: a move that has made none goes on."""
+    return pb.Command(stall_move=pb.StallMove(group=group, move=move, goes_on=goes_on))
 
 
 def delete_log(name: str) -> pb.Command:

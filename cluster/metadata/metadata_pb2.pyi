@@ -289,12 +289,14 @@ class FinishMove(_message.Message):
     def __init__(self, group: _Optional[int] = ..., move: _Optional[int] = ..., version: _Optional[int] = ..., replicas: _Optional[_Iterable[_Union[Replica, _Mapping]]] = ...) -> None: ...
 
 class StallMove(_message.Message):
-    __slots__ = ("group", "move")
+    __slots__ = ("group", "move", "goes_on")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     MOVE_FIELD_NUMBER: _ClassVar[int]
+    GOES_ON_FIELD_NUMBER: _ClassVar[int]
     group: int
     move: int
-    def __init__(self, group: _Optional[int] = ..., move: _Optional[int] = ...) -> None: ...
+    goes_on: bool
+    def __init__(self, group: _Optional[int] = ..., move: _Optional[int] = ..., goes_on: _Optional[bool] = ...) -> None: ...
 
 class SetBalance(_message.Message):
     __slots__ = ("balance", "replace_after_s", "disk_high", "disk_low", "disk_target")

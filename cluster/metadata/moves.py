@@ -112,11 +112,11 @@ def finish_move(state: MovingState, command: pb.FinishMove) -> CommandResult:
 
 
 def stall_move(state: MovingState, command: pb.StallMove) -> CommandResult:
-    """Leave the slot of a move that makes no progress to others. It goes on as before when it can."""
+    """Leave the slot of a move that makes no progress to others. One that goes on takes a slot, free or not."""
     found = find_group(state, command.group)
     if found is not None and found[1].move is not None and found[1].move.id == command.move:
         log, record = found
-        _put(state, log, replace(record, move=replace(found[1].move, stalled=True)))
+        _put(state, log, replace(record, move=replace(found[1].move, stalled=not command.goes_on)))
     return Ok()
 
 

@@ -77,6 +77,9 @@ class _Watched:
     marks: object = None
     since: float = 0.0
     stalled: bool = False
+    progressed: bool = False
+    """Progress was seen here, since the move was stalled last."""
+    stall_told_at: float = -REPORT_AGAIN_S
     reported_at: float = -REPORT_AGAIN_S
     handed_over_at: float = -RETRY_S
     patience_s: float = FIRST_PATIENCE_S
@@ -232,13 +235,16 @@ class MoveDriver:
         left = 0 if move.add is None else max(0, group.last_index - max(held, fetched, group.first_index - 1))
         marks = (move.id, latest.version, held, fetched)
         if marks != watched.marks:
+            watched.progressed = watched.marks is not None
             watched.marks, watched.since, watched.stalled = marks, now, False
         why = step.why if isinstance(step, AwaitCondition) else ""
         if not watched.stalled and now - watched.since >= STALLED_AFTER_S:
-            watched.stalled = True
+            watched.stalled, watched.progressed = True, False
             log.warning("group %d: the move makes no progress: %s", group.group_id, why or "nothing is in its way")
         if watched.stalled:
             self._report_stall(move, group.group_id, watched, now)
+        elif watched.progressed:
+            self._report_stall(move, group.group_id, watched, now, goes_on=True)
         state = _state(step, latest, move, near=left == 0)
         watched.status = MoveStatus(group.group_id, state, why, entries, min(left, entries), watched.stalled)
 
@@ -254,11 +260,13 @@ class MoveDriver:
             elif now - watched.since >= STALLED_AFTER_S:
                 self._report_stall(record.move, record.group, watched, now)
 
-    def _report_stall(self, move: MoveRecord, group: int, watched: _Watched, now: float) -> None:
+    def _report_stall(
+        self, move: MoveRecord, group: int, watched: _Watched, now: float, *, goes_on: bool = False
+    ) -> None:
         """Report until the metadata show it: a report that is lost would hold the slot for ever."""
-        if not move.stalled and now - watched.reported_at >= REPORT_AGAIN_S:
-            watched.reported_at = now
-            self._propose(stall_move(group, move.id))
+        if move.stalled == goes_on and now - watched.stall_told_at >= REPORT_AGAIN_S:
+            watched.stall_told_at = now
+            self._propose(stall_move(group, move.id, goes_on=goes_on))
 
     def _propose(self, command: Command) -> None:
         task = asyncio.get_running_loop().create_task(self._report(command), name="report of a move")

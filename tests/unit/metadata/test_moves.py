@@ -228,6 +228,21 @@ def test_a_stalled_move_leaves_its_slot() -> None:
     metadata.settle()
 
 
+def test_a_stalled_move_that_goes_on_takes_its_slot_back() -> None:
+    metadata = Metadata(2)
+    metadata.log(partitions=20, replicas=1)
+    on_one = [one for one in metadata.view.logs["a"].partitions if one.replicas == (1,)]
+    metadata.done(reassign([(one.group, 0, (2,)) for one in on_one]))
+    first, second, *_ = [record for _, record in metadata.view.moving() if record.move is not None]
+    assert first.move is not None
+    metadata.done(stall_move(first.group, first.move.id))
+    assert len(list(metadata.view.under_way())) == MAX_MOVES_TO_NODE + 1
+    metadata.done(stall_move(first.group, first.move.id, goes_on=True))
+    metadata.done(metadata.report(second))
+    assert len(list(metadata.view.under_way())) == MAX_MOVES_TO_NODE, "its slot was given to another move"
+    metadata.settle()
+
+
 def test_a_report_that_is_lost_repeated_or_late_is_harmless() -> None:
     metadata = Metadata()
     metadata.log()
@@ -404,7 +419,8 @@ def _some_command(randomness: random.Random, metadata: Metadata, reports: list[p
         return alter_log("a", replicas=randomness.randint(1, 5))
     if kind == "stall" and moving:
         stalled = randomness.choice(moving)
-        return stall_move(stalled.group, stalled.move.id if stalled.move else 0)
+        goes_on = randomness.random() < 0.3
+        return stall_move(stalled.group, stalled.move.id if stalled.move else 0, goes_on=goes_on)
     if kind == "readmit":
         return readmit_node(randomness.randint(1, 6), randomness.getrandbits(40) + 1)
     some = randomness.sample(records, 3)

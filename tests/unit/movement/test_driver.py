@@ -229,6 +229,24 @@ async def test_a_stalled_move_is_reported_until_the_metadata_show_it() -> None:
     assert len(driven.reports) == told
 
 
+async def test_a_stalled_move_that_goes_on_is_no_longer_called_stalled() -> None:
+    driven = Driven()
+    driven.stage.isolate(4)
+    driven.aim(1, 2, 4)
+    await driven.until(lambda: driven.stage.configuration(1).move > 0)
+    driven.stage.run(STALLED_AFTER_S + 1)
+    await driven.until(lambda: driven.record.move is not None and driven.record.move.stalled)
+    driven.drivers = {node: driven._driver(node) for node in driven.drivers}
+    for _ in range(10):
+        await driven.step()
+    assert driven.record.move is not None
+    assert driven.record.move.stalled, "a leader that comes anew has seen no progress"
+    told = len(driven.reports)
+    driven.stage.heal()
+    await driven.until(lambda: driven.record.move is None)
+    assert [one.stall_move.goes_on for one in driven.reports[told:] if one.HasField("stall_move")] == [True]
+
+
 async def test_the_metadata_leader_sees_moves_of_groups_without_a_leader() -> None:
     driven = Driven()
     driven.aim(1, 2, 4)
