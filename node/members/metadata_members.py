@@ -18,8 +18,10 @@ from cluster.metadata import CommandProposer, MetadataView, NodeRecord, Refusal,
 from cluster.metadata.nodes.node_states import keeps
 from cluster.raft import ChangeRefused, NotLeader, RaftGroup
 from cluster.raft.membership.changes import AppendConfiguration, HandLeadershipOver
+from cluster.raft.membership.configuration import Configuration
 from cluster.rpc import PeerNetwork
 from node.members.metadata_voters import KnownCluster, Standing, metadata_wish
+from node.movement.transfer_patience import TransferPatience
 
 log = logging.getLogger("holdfast.node")
 
@@ -49,6 +51,7 @@ class MetadataMembers:
         self._features = features
         self._on_failed = on_failed
         self._wake = asyncio.Event()
+        self._patience, self._handing_over_in = TransferPatience(), 0
 
     async def run(self) -> None:
         """Lead the group towards what is wished, while this node leads it, until cancelled."""
@@ -82,9 +85,16 @@ class MetadataMembers:
                 log.info("metadata group: %s", step.configuration)
                 group.propose_configuration(step.configuration, self._appended)
             elif isinstance(step, HandLeadershipOver):
-                group.transfer(min(step.candidates))
+                self._hand_over(latest, step)
         except (NotLeader, ChangeRefused) as error:
             log.debug("metadata group: no step now: %s", error)
+
+    def _hand_over(self, latest: Configuration, step: HandLeadershipOver) -> None:
+        if latest.version != self._handing_over_in:  # another change: it begins with short tries
+            self._handing_over_in, self._patience = latest.version, TransferPatience()
+        target = self._patience.hand_over(self._group, step.candidates, asyncio.get_running_loop().time())
+        if target is not None:
+            log.info("metadata group: leadership goes to node %d, since this replica is to vote no more", target)
 
     def _appended(self, _: Any) -> None:
         self._wake.set()

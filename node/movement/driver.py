@@ -5,8 +5,7 @@ move depends on; what comes next is asked of the group each time (`RaftGroup.nex
 the group's leader alone, and the leader of the moment reports the end of a move until the metadata show it. It looks
 when something has changed, and twice a second; ten times, while it leads a group that moves.
 
-A leadership that has to go before the next step is handed over with patience that doubles: the first tries stop
-proposals for a tenth of a second at most.
+A leadership that has to go before the next step is handed over with patience that doubles (`transfer_patience.py`).
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from cluster.crash_points import crash_point
@@ -33,6 +32,7 @@ from cluster.raft.membership.changes import (
 from cluster.raft.membership.configuration import Configuration
 from node.movement.lagging_leaders import LaggingLeaders, Peers
 from node.movement.pace import CopyPace
+from node.movement.transfer_patience import TransferPatience
 
 log = logging.getLogger("holdfast.moves")
 
@@ -45,12 +45,6 @@ STALLED_AFTER_S = 60.0
 
 REPORT_AGAIN_S = 1.0
 """Time for a report to show in the metadata here. They may be behind: a report that comes twice does no harm."""
-
-FIRST_PATIENCE_S, LONGEST_PATIENCE_S = 0.1, 1.0
-"""Time in which a leadership that is handed over is to arrive; proposals wait meanwhile."""
-
-RETRY_S = 1.2
-"""Time between tries to hand a leadership over."""
 
 Execute = Callable[[Command], Awaitable[CommandResult]]
 
@@ -81,8 +75,7 @@ class _Watched:
     """Progress was seen here, since the move was stalled last."""
     stall_told_at: float = -REPORT_AGAIN_S
     reported_at: float = -REPORT_AGAIN_S
-    handed_over_at: float = -RETRY_S
-    patience_s: float = FIRST_PATIENCE_S
+    patience: TransferPatience = field(default_factory=TransferPatience)
     status: MoveStatus | None = None
 
 
@@ -208,14 +201,10 @@ class MoveDriver:
             self._propose(finish_move(group.group_id, latest.ended, latest.version, latest.voters))
 
     def _hand_over(self, group: RaftGroup, step: HandLeadershipOver, watched: _Watched, now: float) -> None:
-        if now - watched.handed_over_at < RETRY_S:
-            return
-        target = min(step.candidates, key=lambda node: (-group.match_index(node), node))
-        log.info("group %d: leadership goes to node %d, since this replica is to leave", group.group_id, target)
-        group.transfer(target, watched.patience_s)
-        crash_point("move-after-transfer")
-        watched.handed_over_at = now
-        watched.patience_s = min(2 * watched.patience_s, LONGEST_PATIENCE_S)
+        target = watched.patience.hand_over(group, step.candidates, now)
+        if target is not None:
+            log.info("group %d: leadership goes to node %d, since this replica is to leave", group.group_id, target)
+            crash_point("move-after-transfer")
 
     def _proposed(self, entry: str, _: Outcome) -> None:
         """The configuration in force tells what became of it. Called inside a turn."""
