@@ -279,6 +279,24 @@ def test_a_group_that_never_moved_says_and_stores_what_it_did_in_version_14() ->
     assert told[0] == told[1]
 
 
+def test_a_group_moves_while_a_voter_with_data_of_version_14_is_away() -> None:
+    """Its data hold no row of a configuration, and nothing has rewritten them."""
+    stage = MovingStage()
+    stage.version = 14
+    stage.elect(1)
+    stage.propose(1, "a")
+    stage.run(0.5)
+    stage.stop(3)
+    stage.version = 15
+    stage.move(swap(4, 17, B))
+    stage.close(2)
+    stage.start(3)
+    stage.until(lambda: stage.group(3).configuration == stage.configuration(1) and stage.group(3).is_settled)
+    stage.stop(1)
+    stage.until(lambda: stage.leader in (3, 4))
+    assert stage.machines[3].applied == [b"a"]
+
+
 def test_a_snapshot_brings_the_configuration() -> None:
     stage = led(max_append_entries=8, trim_wait_s=0.2)
     stage.move(swap(4, 17, C))
