@@ -145,7 +145,9 @@ Requests to `$management`
                                                                                obstacles list of string, nodes: list of
                                                                                maps, each with versions: [oldest int,
                                                                                newest int] of its program
-    cluster, moves      no    -                                                moves: list of maps (log, partition
+    cluster, moves      no    limit int (0: count them only, and ask nobody)   moving, under_way, stalled int; moves:
+                                                                               list of maps, 1,000 at most, those under
+                                                                               way first (log, partition
                                                                                string, group int, add, remove int or
                                                                                null, target list of int, state,
                                                                                waits_for, reason string, cancel_asked
@@ -421,7 +423,7 @@ REQUESTS: Final[dict[tuple[str, str], tuple[bool, frozenset[str], int]]] = {
         200,
     ),
     ("cluster", "finalize"): (False, frozenset({"dry_run", "heard_s"}), 200),
-    ("cluster", "moves"): (False, frozenset(), 200),
+    ("cluster", "moves"): (False, frozenset({"limit"}), 200),
     ("cluster", "cancel-moves"): (False, frozenset(), 200),
     ("user", "add"): (True, _PASSWORD | {"roles"}, 201),
     ("user", "password"): (True, _PASSWORD, 200),

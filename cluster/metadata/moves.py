@@ -63,9 +63,22 @@ class MovingState(Protocol):
 
 def reassign(state: MovingState, command: pb.Reassign) -> CommandResult:
     """State targets: all of the command, or none."""
+    places = _places(state)
+    chosen = check_targets(state, command, places)
+    records = (
+        _aimed(_at(state, places[group])[1], target, command.reason, command.plan) for group, target in chosen.items()
+    )
+    _put_all(state, places, list(records))
+    return Ok()
+
+
+def check_targets(
+    state: MovingState, command: pb.Reassign, places: Mapping[int, tuple[str, int]] | None = None
+) -> dict[int, tuple[int, ...]]:
+    """Check the targets of a command, and return them by group. Raises CommandRefused."""
     if not command.items:
         raise CommandRefused("invalid-argument", "items: name a partition, and the nodes that are to keep it")
-    places, able = _places(state), set(state.able_nodes())
+    places, able = places or _places(state), set(state.able_nodes())
     chosen: dict[int, tuple[int, ...]] = {}
     for item in command.items:
         if item.group not in places:
@@ -75,11 +88,7 @@ def reassign(state: MovingState, command: pb.Reassign) -> CommandResult:
             raise CommandRefused("invalid-argument", f"{_shown(log, record)} is named twice: give it one target")
         _check_target(state, able, log, record, item)
         chosen[item.group] = tuple(item.replicas)
-    records = (
-        _aimed(_at(state, places[group])[1], target, command.reason, command.plan) for group, target in chosen.items()
-    )
-    _put_all(state, places, list(records))
-    return Ok()
+    return chosen
 
 
 def cancel_moves(state: MovingState, command: pb.CancelMoves) -> CommandResult:

@@ -7,23 +7,36 @@ The rule: a view never says more than was committed. A caller must bear that ano
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from cluster.metadata.moves import moving_record
+from cluster.metadata.metadata_pb2 import Reassign
+from cluster.metadata.moves import check_targets, moving_record
 from cluster.metadata.state_machine import MetadataMachine
 from cluster.metadata.types import (
     INTERNAL_PREFIX,
     BalanceSettings,
+    CommandRefused,
     GrantRecord,
     LogRecord,
     MoveRecord,
     NodeRecord,
     PartitionRecord,
+    Refusal,
     RuleRecord,
     UserRecord,
 )
 from cluster.stale_copy_detection import NEVER_STARTED, KnownStart
+
+
+@dataclass(frozen=True, slots=True)
+class MoveCounts:
+    """Partitions that have a target or a move; moves under way, and those of them that make no progress."""
+
+    moving: int
+    under_way: int
+    stalled: int
 
 
 class MetadataView:
@@ -67,6 +80,20 @@ class MetadataView:
         """Partitions that have a move, in the order of their groups: few, however many wait."""
         state = self._machine.state
         return (moving_record(state, group)[1] for group in sorted(state.under_way))
+
+    def count_moves(self) -> MoveCounts:
+        """Count moves. That takes as long as there are moves under way, however many wait."""
+        state = self._machine.state
+        stalled = sum(move.stalled for move in state.under_way.values())
+        return MoveCounts(len(state.moving), len(state.under_way), stalled)
+
+    def refusal_of(self, command: Reassign) -> Refusal | None:
+        """Tell why targets would be refused, as far as this node has heard; None: they would not."""
+        try:
+            check_targets(self._machine.state, command)
+        except CommandRefused as refused:
+            return refused.rejected
+        return None
 
     def was_deleted(self, group: int) -> bool:
         """True if the group was allocated once and is gone: what a node still has of it can be erased. False for ids

@@ -102,10 +102,11 @@ class AdminClient:
         }
         return await self._request("log", "reassign", name, given, changes=True)
 
-    async def list_moves(self) -> dict[str, Any]:
+    async def list_moves(self, *, limit: int | None = None) -> dict[str, Any]:
         """List `moves` of replicas, under way and waiting, each with its state and what it waits for; `unsettled` names
-        what else is not in order."""
-        return await self._request("cluster", "moves", None, {}, changes=False)
+        what else is not in order. `moving`, `under_way` and `stalled` count all; at most 1,000 are listed, and at most
+        `limit`. 0: they are counted only, which is cheap."""
+        return await self._request("cluster", "moves", None, _told(limit=limit), changes=False)
 
     async def cancel_moves(self, name: str | None = None, *, partition: str | None = None) -> dict[str, Any]:
         """Ask for the end of moves: of a log, of one of its partitions, or of all. Those that are too far go on:

@@ -25,6 +25,9 @@ from cluster.metadata.metadata_pb2 import Command
 from cluster.rpc import ReplicaState
 from node.admin.errors import AdminRequestFailed
 
+MAX_DESCRIBED = 1000
+"""Moves, and reasons besides, in one answer. Others wait behind them, and are counted."""
+
 States = Mapping[int, Mapping[int, ReplicaState] | None]
 
 Ask = Callable[[Sequence[int], Sequence[int]], Awaitable[States]]
@@ -77,10 +80,19 @@ class MoveAdministration:
             await self._execute(cancel_moves([record.group for _, record in moving]))
         return {"asked": [_named(log, record) for log, record in moving]}
 
-    async def moves(self, _: Mapping[str, Any]) -> dict[str, Any]:
-        """List the moves under way and those that wait, and what else is not as it should be."""
+    async def moves(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        """List the moves under way, those that wait, and what else is not as it should be. Limit 0: count them only,
+        which asks no other node."""
         await self._current()
-        moving = [(log, record) for log, record in self._view.moving()]
+        counts = self._view.count_moves()
+        told = {"moving": counts.moving, "under_way": counts.under_way, "stalled": counts.stalled}
+        limit = _limit(args.get("limit"))
+        if not limit:
+            return {**told, "moves": [], "unsettled": []}
+        every = sorted(self._view.moving(), key=lambda pair: pair[1].move is None)
+        return {**told, "moves": await self._described_of(every[:limit]), "unsettled": await self._unsettled()}
+
+    async def _described_of(self, moving: Sequence[tuple[LogRecord, PartitionRecord]]) -> list[dict[str, Any]]:
         by_leader: dict[int, list[int]] = {}
         for _log, record in moving:
             leader = self._leader_of(record.group)
@@ -91,10 +103,7 @@ class MoveAdministration:
         for answer in answers:
             for states in answer.values():
                 told |= states or {}
-        return {
-            "moves": [self._described(log, record, told.get(record.group)) for log, record in moving],
-            "unsettled": await self._unsettled(),
-        }
+        return [self._described(log, record, told.get(record.group)) for log, record in moving]
 
     # ---- the parts
 
@@ -116,7 +125,7 @@ class MoveAdministration:
                     state = (states.get(node) or {}).get(record.group)
                     if state is not None and (state.phase or not state.votes):
                         reasons.append(f"the replica of {name} on node {node} is not complete")
-        return reasons
+        return reasons[:MAX_DESCRIBED]
 
     def _described(self, log: LogRecord, record: PartitionRecord, told: ReplicaState | None) -> dict[str, Any]:
         move = record.move
@@ -181,6 +190,15 @@ class MoveAdministration:
 
 def _named(log: LogRecord, record: PartitionRecord) -> dict[str, Any]:
     return {"log": log.name, "partition": record.name, "group": record.group}
+
+
+def _limit(value: Any) -> int:
+    """Number of moves to describe: as many as are asked for, within what one answer holds."""
+    if value is None:
+        return MAX_DESCRIBED
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise AdminRequestFailed("invalid-argument", f"limit: must be a number of moves, not {value!r}")
+    return min(value, MAX_DESCRIBED)
 
 
 def _nodes(text: Any) -> list[int]:

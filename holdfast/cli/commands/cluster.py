@@ -317,6 +317,8 @@ def moves(frame: CommandFrame, cancel: str | None) -> None:
     frame.output.result(found)
     frame.output.table("", ["log", "partition", "move", "state", "left", "waits for"], map(_move_row, found["moves"]))
     if not frame.output.as_json:
+        if (left_out := found["moving"] - len(found["moves"])) > 0:
+            frame.output.say(f"and {counted(left_out, 'partition')} more that wait")
         for reason in found["unsettled"]:
             frame.output.say(reason)
 
@@ -337,7 +339,7 @@ def settled(frame: CommandFrame, wait_s: float) -> None:
 
 
 SHOWN_REASONS = 5
-LOOK_EVERY_S = 0.25
+LOOK_EVERY_S, SELDOM_S = 0.25, 5.0
 CANCEL_WITHIN_S = 10.0
 """Time for a cancel to be in force. A group without a leader takes longer, and keeps it in mind."""
 
@@ -348,13 +350,21 @@ async def _list_moves(frame: CommandFrame) -> dict[str, Any]:
 
 
 async def _await_settled(frame: CommandFrame, wait_s: float) -> dict[str, Any]:
-    deadline = time.monotonic() + wait_s
+    """Wait, and look the less often the longer that takes. While something moves, it is counted only."""
+    begun = time.monotonic()
     async with frame.admin() as admin:
         while True:
-            found = await admin.list_moves()
-            if not _unsettled(found) or time.monotonic() >= deadline:
-                return found
-            await asyncio.sleep(LOOK_EVERY_S)
+            is_over = (waited_s := time.monotonic() - begun) >= wait_s
+            if is_over or not (await admin.list_moves(limit=0))["moving"]:
+                found = await admin.list_moves()
+                if is_over or not _unsettled(found):
+                    return found
+            await asyncio.sleep(min(next_look_s(waited_s), max(0.0, wait_s - waited_s)))
+
+
+def next_look_s(waited_s: float) -> float:
+    """Seconds until the next look, after so many of waiting: a tenth more."""
+    return min(SELDOM_S, max(LOOK_EVERY_S, waited_s / 10))
 
 
 def _unsettled(found: dict[str, Any]) -> list[str]:

@@ -17,11 +17,12 @@ from cluster.metadata import (
     finish_move,
     reassign,
     register_node,
+    stall_move,
 )
 from cluster.metadata.moves import MAX_MOVES
 from cluster.rpc import ReplicaState
 from node.admin.errors import AdminRequestFailed
-from node.admin.moves import MoveAdministration
+from node.admin.moves import MAX_DESCRIBED, MoveAdministration
 from tests.simulation.world.disk import SimBatch
 
 
@@ -148,3 +149,33 @@ async def test_what_is_not_in_order_is_named_besides_moves() -> None:
     assert "node 4 does not answer" in unsettled
     assert "the replica of a/0 on node 2 is not complete" in unsettled
     assert "a/1 has no leader" in unsettled
+
+
+async def test_moves_are_counted_without_asking_anybody() -> None:
+    asked = Asked()
+    asked.do(create_log("b", now_ms=1, partitions=100, replicas=1))
+    asked.do(reassign([(one.group, 0, (one.replicas[0] % 4 + 1,)) for one in asked.view.logs["b"].partitions]))
+    asked.states = {}
+    counted = await asked.moves.moves({"limit": 0})
+    under_way = counted["under_way"]
+    assert counted == {"moving": 100, "under_way": under_way, "stalled": 0, "moves": [], "unsettled": []}
+    assert 1 <= under_way <= MAX_MOVES
+    first = next(asked.view.under_way())
+    assert first.move is not None
+    asked.do(stall_move(first.group, first.move.id))
+    counted = await asked.moves.moves({"limit": 0})
+    assert (counted["moving"], counted["stalled"]) == (100, 1)
+
+
+async def test_an_answer_is_bounded_and_begins_with_what_is_under_way() -> None:
+    asked = Asked()
+    for log, partitions in (("b", MAX_DESCRIBED), ("c", 50)):
+        asked.do(create_log(log, now_ms=1, partitions=partitions, replicas=1))
+        asked.do(reassign([(one.group, 0, (one.replicas[0] % 4 + 1,)) for one in asked.view.logs[log].partitions]))
+    answer = await asked.moves.moves({})
+    assert (answer["moving"], len(answer["moves"])) == (MAX_DESCRIBED + 50, MAX_DESCRIBED)
+    assert len(answer["unsettled"]) == MAX_DESCRIBED, "none of these partitions has a leader"
+    states = [one["state"] for one in answer["moves"]]
+    assert "queued" not in states[: answer["under_way"]]
+    assert len((await asked.moves.moves({"limit": 3}))["moves"]) == 3
+    assert "invalid-argument: limit" in await _refused(asked.moves.moves({"limit": -1}))
