@@ -1,8 +1,8 @@
 """The planner of a node: by itself while it leads the metadata group, and wherever an operator asks.
 
-The rules: plans are made in a thread, on frozen values. A plan is one replicated command, and nothing here drives it.
-As long as moves are under way nothing but repairs is planned beside them. A plan that was shown is kept for a while
-under its digest; `apply` carries out exactly that one, or refuses.
+The rules: plans are made in a thread, on frozen values. A plan is replicated as targets, some hundred at a time, and
+nothing here drives its moves. As long as moves are under way nothing but repairs is planned beside them. A plan that
+was shown is kept for a while under its digest; `apply` carries out exactly that one, or refuses.
 
 Rejected: making the plan anew to apply it. Under load sizes change between two looks, and it would always be stale.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from cluster.features import Features
@@ -30,6 +30,10 @@ PERIOD_S = 5.0
 MOST_AT_ONCE = 512
 """Groups in a plan that nobody asked for: minutes of work, so that it can soon be another one. A group whose move is
 planned is not repaired before that is done."""
+
+IN_ONE_COMMAND = 512
+"""Groups that one command gives their targets: some milliseconds of each node. A plan of 20,000 would be half a second
+without an answer to anybody."""
 
 KEPT_PLANS = 4
 """Plans that were shown and may be applied. One of 20,000 partitions takes some MiB, with what it was made from."""
@@ -114,16 +118,37 @@ class Balancer:
 
     async def apply(self, plan: BalancePlan) -> CommandResult:
         """Carry out a plan as it is. Refused as a whole if any of its groups has changed since."""
-        return await self._carry_out(plan) if plan.reassignments else Ok()
+        if not plan.reassignments:
+            return Ok()
+        for command in commands_of(plan):
+            if (refusal := self._view.refusal_of(command.reassign)) is not None:
+                return refusal
+            await asyncio.sleep(0)
+        return await self._carry_out(plan)
 
     async def _carry_out(self, plan: BalancePlan) -> CommandResult:
         log.info("plan %s: %d partition(s), first %s", plan.digest, len(plan.reassignments), plan.reassignments[0])
-        return await self._proposer.execute(command_of(plan))
+        stated = 0
+        for command in commands_of(plan):
+            result = await self._proposer.execute(command)
+            if isinstance(result, Refusal):
+                return _after_some(result, stated, len(plan.reassignments)) if stated else result
+            stated += len(command.reassign.items)
+        return Ok()
 
 
-def command_of(plan: BalancePlan) -> Command:
-    """The one command that states all targets of a plan."""
+def commands_of(plan: BalancePlan) -> Iterator[Command]:
+    """Commands that state all targets of a plan, in its order and under its digest."""
     whys = {item.why for item in plan.reassignments}
     reason = whys.pop() if len(whys) == 1 else f"plan {plan.digest}"
     items = [(item.group, item.configuration_version, item.target) for item in plan.reassignments]
-    return reassign(items, reason=reason, plan=int(plan.digest, 16))
+    for first in range(0, len(items), IN_ONE_COMMAND):
+        yield reassign(items[first : first + IN_ONE_COMMAND], reason=reason, plan=int(plan.digest, 16))
+
+
+def _after_some(refusal: Refusal, stated: int, every: int) -> Refusal:
+    return Refusal(
+        refusal.code,
+        f"{refusal.message}. The first {stated} of its {every} partitions go where it says; `holdfast cluster moves "
+        "--cancel all` takes that back, and another --dry-run shows the rest",
+    )

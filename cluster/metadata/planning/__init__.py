@@ -1,6 +1,6 @@
 """Plans: which replicas should lie elsewhere, as pure functions on frozen values.
 
-A plan is an ordered list of targets, one a group, and a digest over exactly that. It is replicated as one command, and
+A plan is an ordered list of targets, one a group, and a digest over exactly that. It is replicated by few commands, and
 the metadata's state machine carries it out. So what a dry run shows is what happens.
 """
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cluster.metadata import Ok, delete_log, reassign, register_node, set_balance
+from cluster.metadata import Ok, Refusal, delete_log, finish_move, reassign, register_node, set_balance
 from cluster.metadata.planning import plan_balance
 from cluster.versions import OURS
 from node.admin.errors import AdminRequestFailed
@@ -174,6 +174,47 @@ async def test_a_plan_one_of_whose_partitions_has_changed_is_refused_as_a_whole(
     shown = await cluster.admin("cluster.balance")
     cluster.do(delete_log("trades"))
     with pytest.raises(AdminRequestFailed, match=f"plan {shown['digest']} cannot be carried out any more: group"):
+        await cluster.admin("cluster.balance", apply=shown["digest"])
+
+
+async def test_a_large_plan_is_stated_in_pieces_that_together_are_what_was_shown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(balancer, "IN_ONE_COMMAND", 5)
+    cluster = with_new_node()
+    shown = await cluster.admin("cluster.balance")
+    assert len(shown["moves"]) == 12
+    await cluster.admin("cluster.balance", apply=shown["digest"])
+    assert [len(command.reassign.items) for command in cluster.commands] == [5, 5, 2]
+    stated = [(item.group, list(item.replicas)) for command in cluster.commands for item in command.reassign.items]
+    assert stated == [(move["group"], move["replicas"]) for move in shown["moves"]]
+    assert {f"{command.reassign.plan:08x}" for command in cluster.commands} == {shown["digest"]}
+    assert len({command.reassign.reason for command in cluster.commands}) == 1
+
+
+async def test_of_a_large_plan_that_is_stale_nothing_is_stated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(balancer, "IN_ONE_COMMAND", 5)
+    cluster = with_new_node()
+    shown = await cluster.admin("cluster.balance")
+    group = shown["moves"][-1]["group"]
+    found = cluster.view.group(group)
+    assert found is not None
+    cluster.do(finish_move(group, 1, 4, found[1].settled))
+    with pytest.raises(AdminRequestFailed, match=r"cannot be carried out any more: .* its replicas have changed"):
+        await cluster.admin("cluster.balance", apply=shown["digest"])
+    assert cluster.commands == []
+
+
+async def test_a_plan_that_is_broken_off_says_how_far_it_came(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(balancer, "IN_ONE_COMMAND", 5)
+    cluster = with_new_node()
+    shown, execute = await cluster.admin("cluster.balance"), cluster.execute
+
+    async def breaking_off(command: Any) -> Any:
+        return Refusal("unavailable", "no leader") if cluster.commands else await execute(command)
+
+    monkeypatch.setattr(cluster, "execute", breaking_off)
+    with pytest.raises(AdminRequestFailed, match=r"no leader. The first 5 of its 12 partitions go where it says"):
         await cluster.admin("cluster.balance", apply=shown["digest"])
 
 
