@@ -5,7 +5,8 @@ client can end another's work.
 Rules never broken: every name that an attach or a request carries is a resource of its own. The id that a partition
 gave to a producer is none, or nobody could go on after a lost connection without a right to that very number. A peer is
 told nothing about resources that it may not use: its right to the log is checked before whether the log exists. A
-request that is in no table here is for administrators.
+request that is in no table here is for administrators. Among these is the choice of the nodes that keep a partition,
+as in Kafka: it is about everybody's disks.
 """
 
 from __future__ import annotations
@@ -81,8 +82,6 @@ REQUESTS: Mapping[str, tuple[tuple[str, str, str], ...]] = {
     "log.list": (),
     "log.describe": (_LOG,),
     "log.alter": (("alter", "log", "name"),),
-    "log.reassign": (("alter", "log", "name"),),
-    "log.cancel-moves": (("alter", "log", "name"),),
     "log.delete": (("delete", "log", "name"),),
     "log.dump": (("consume", "log", "name"),),
     "producer.list": (_LOG,),

@@ -88,4 +88,4 @@ def test_what_cannot_be_is_refused_with_a_reason(make_cluster: Callable[..., Clu
     assert "4 replicas need 4 nodes" in said
     with pytest.raises(AdminError, match="its replicas have changed since this was decided"):
         cluster.call(lambda admin: admin.reassign_partition(log, "0", [2, 3], configuration_version=9))
-    assert moves(cluster) == {"moves": [], "unsettled": []}
+    assert moves(cluster) == {"moving": 0, "under_way": 0, "stalled": 0, "moves": [], "unsettled": []}

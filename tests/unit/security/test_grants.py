@@ -105,7 +105,7 @@ def test_every_request_is_somebodys_to_make() -> None:
     assert set(permissions.REQUESTS) <= all_of_them
     for_administrators = {
         "node.drain", "node.resume", "node.repair", "node.readmit", "cluster.finalize", "cluster.cancel-moves",
-        "node.add", "node.remove", "node.cancel",
+        "node.add", "node.remove", "node.cancel", "log.reassign", "log.cancel-moves",
         "cluster.balance", "cluster.settings",
         "user.add", "user.password", "user.roles", "user.remove", "user.list", "grant.add", "grant.remove",
         "grant.list", "transaction-group.forget", "rule.add", "rule.rotate", "rule.remove", "rule.keys", "rule.list",
@@ -116,10 +116,16 @@ def test_every_request_is_somebodys_to_make() -> None:
         assert need == ("cluster", "cluster", "")
 
 
-@pytest.mark.parametrize("operation", ["log.alter", "log.reassign", "log.cancel-moves"])
-def test_the_clusters_own_logs_are_for_administrators(operation: str) -> None:
-    assert list(permissions.needs_of_request(operation, {"name": "orders"})) == [("alter", "log", "orders")]
-    assert list(permissions.needs_of_request(operation, {"name": "$transactions"})) == [("cluster", "cluster", "")]
+def test_the_clusters_own_logs_are_for_administrators() -> None:
+    assert list(permissions.needs_of_request("log.alter", {"name": "orders"})) == [("alter", "log", "orders")]
+    assert list(permissions.needs_of_request("log.alter", {"name": "$transactions"})) == [("cluster", "cluster", "")]
+
+
+def test_who_may_alter_a_log_chooses_how_many_replicas_it_has_and_not_where() -> None:
+    alter = ("alter", "log", "orders")
+    assert list(permissions.needs_of_request("log.alter", {"name": "orders", "replicas": 2})) == [alter]
+    for operation in ("log.reassign", "log.cancel-moves"):
+        assert list(permissions.needs_of_request(operation, {"name": "orders"})) == [("cluster", "cluster", "")]
 
 
 # --------------------------------------------------------------------------------------------------- links
