@@ -21,8 +21,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from google.protobuf.message import DecodeError
+
 from cluster.discovery import Member
 from cluster.metadata import KEPT_ENTRIES, CommandProposer, MetadataMachine, MetadataView, register_node
+from cluster.metadata.metadata_pb2 import Command
 from cluster.raft import METADATA_GROUP, FetchRequest, MultiRaft, RaftGroup, RaftOptions
 from cluster.raft.membership.configuration import FOUNDING_BIRTH
 from cluster.rpc import AddressInUse, Hello, Members, PeerNetwork, Who
@@ -93,6 +96,13 @@ class _AdminForPeers:
         self.report = replicas.report
         self.hand_over = partial(hand_over_if_lagging, multiraft)
         self._view = view
+
+    def registers(self, node: int, command: bytes) -> bool:
+        try:
+            parsed = Command.FromString(command)
+        except DecodeError:
+            return False
+        return parsed.HasField("register_node") and parsed.register_node.node == node
 
     def members(self) -> Members:
         addresses = {node: record.rpc_address for node, record in self._view.nodes.items()}

@@ -119,6 +119,10 @@ class AdminHost(Protocol):
         """Carries out a command of the metadata group here; raises `NotLeader` when another node must."""
         ...
 
+    def registers(self, node: int, command: bytes) -> bool:
+        """True of a command by which that node registers itself."""
+        ...
+
     async def confirm(self) -> int:
         """Return the index up to which a reader must have applied the metadata, as leader; raises `NotLeader`."""
         ...

@@ -227,6 +227,10 @@ class Who:
         fault = self.copy_fault(hello)
         return fault if fault is not None and reason == _copied(hello.node, fault) else None
 
+    def has_only_to_join(self, hello: Hello) -> bool:
+        """True if the caller is announced and no member yet: it may join, and do nothing else."""
+        return hello.node in self.announced() and hello.node not in self.known
+
     def has_to_wait(self, hello: Hello) -> str | None:
         """Reason why the caller has to wait, although it may belong here; None: it has not."""
         return STILL_HEARD.format(node=hello.node) if self.starts.is_beside(hello.node, start_of(hello)) else None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc
 
@@ -35,6 +35,13 @@ from cluster.rpc.load_report import report_to_pb
 from cluster.versions import MEMBERS_CHANGE_FROM
 
 log = logging.getLogger("holdfast.rpc")
+
+
+class AdmittedNode(NamedTuple):
+    """A node that was let in."""
+
+    node: int
+    has_only_to_join: bool
 
 
 class Services:
@@ -151,8 +158,10 @@ class Services:
         return pb.GroupReply(answer=self._types.encode_answer(answer))
 
     async def execute(self, data: bytes, context: Any) -> pb.AdminReply:
-        await self._admit(context)
+        caller = await self._admit(context, joins=True)
         request = await parse_request(context, pb.AdminRequest, data)
+        if caller.has_only_to_join and not self._admin.registers(caller.node, request.command):
+            await self._refuse_to_serve(caller, context)
         try:
             return pb.AdminReply(result=await self._admin.execute(request.command))
         except NotLeader as error:
@@ -177,7 +186,7 @@ class Services:
         return pb.CallersReply(accepted=sorted(accepted), refused=sorted(refused))
 
     async def join(self, data: bytes, context: Any) -> pb.JoinReply:
-        await self._admit(context)
+        await self._admit(context, joins=True)
         await parse_request(context, pb.JoinRequest, data)
         if (active := self._who.active()) < MEMBERS_CHANGE_FROM:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, _nobody_joins(active))
@@ -197,10 +206,10 @@ class Services:
 
     async def fetch(self, data: bytes, context: Any) -> FetchReply:
         caller = await self._admit(context)
-        return self._serve_fetch(caller, await parse_request(context, FetchRequest, data))
+        return self._serve_fetch(caller.node, await parse_request(context, FetchRequest, data))
 
-    async def _admit(self, context: Any) -> int:
-        """Admit the caller, and return its node id."""
+    async def _admit(self, context: Any, *, joins: bool = False) -> AdmittedNode:
+        """Admit the caller. `joins`: one that is no member yet may put this question."""
         hello = hello_in(context.invocation_metadata())
         if not self._who.is_node(context, hello):
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, self._who.not_a_node(context, hello))
@@ -211,7 +220,14 @@ class Services:
             raise AssertionError("abort raises")
         if (wait := self._who.has_to_wait(hello)) is not None:
             await context.abort(grpc.StatusCode.UNAVAILABLE, self._who.told(context, hello, wait))
-        return int(hello.node)
+        caller = AdmittedNode(int(hello.node), self._who.has_only_to_join(hello))
+        if caller.has_only_to_join and not joins:
+            await self._refuse_to_serve(caller, context)
+        return caller
+
+    async def _refuse_to_serve(self, caller: AdmittedNode, context: Any) -> None:
+        told = self._who.told(context, hello_in(context.invocation_metadata()), _is_no_member(caller.node))
+        await context.abort(grpc.StatusCode.FAILED_PRECONDITION, told)
 
 
 class ReadSession:
@@ -276,6 +292,10 @@ class ReadSession:
             return  # nonsense instead of credit: the caller has been told, the call is over
         finally:
             self._woken.set()  # the client has gone: let `_serve` see it
+
+
+def _is_no_member(node: int) -> str:
+    return f"node {node} is announced, and not registered yet: it may register, and ask for nothing else before"
 
 
 def _nobody_joins(active: int) -> str:

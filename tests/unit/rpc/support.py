@@ -239,6 +239,9 @@ class TestNode:
         self.executed.append(command)
         return b"done:" + command
 
+    def registers(self, node: int, command: bytes) -> bool:
+        return command == b"register %d" % node
+
     def report(self) -> LoadReport:
         return self.load
 
