@@ -63,6 +63,7 @@ METADATA_RANGES: dict[str, Range] = {
     "AlterLog.retention_ms": WISHED,
     "AlterLog.retention_bytes": WISHED,
     "AlterLog.replicas": WISHED,
+    "AlterLog.away": NODE,
     "ScramKeys.iterations": COUNT,
     "Partition.group": GROUP,
     "Partition.replicas": NODE,
@@ -134,6 +135,9 @@ MAX_BALANCE_CHARACTERS = 40
 MAX_TARGETS = 20_000
 """Partitions of one reassignment: as many as a cluster has."""
 
+MAX_AWAY = 64
+"""Nodes that are named as away: more than a cluster has."""
+
 MAX_REASON_CHARACTERS = 200
 
 
@@ -186,6 +190,8 @@ def _too_long(command: pb.Command) -> Iterable[str]:
         yield f"Reassign.items are {len(command.reassign.items)}, {MAX_TARGETS} at most"
     if len(command.reassign.reason) > MAX_REASON_CHARACTERS:
         yield f"Reassign.reason has more than {MAX_REASON_CHARACTERS} characters"
+    if len(command.alter_log.away) > MAX_AWAY:
+        yield f"AlterLog.away are {len(command.alter_log.away)}, {MAX_AWAY} at most"
     if len(command.cancel_moves.groups) > MAX_TARGETS:
         yield f"CancelMoves.groups are {len(command.cancel_moves.groups)}, {MAX_TARGETS} at most"
     if command.WhichOneof("command") != "register_node":

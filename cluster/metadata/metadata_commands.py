@@ -160,9 +160,10 @@ def alter_log(
     retention_bytes: int | None = None,
     compression: str | None = None,
     replicas: int | None = None,
+    away: Iterable[int] = (),
 ) -> pb.Command:
     """Command that alters a log. None: as it is. 0 lifts a bound, "" ends compression. `replicas`: feature
-    `membership`."""
+    `membership`; the nodes that are `away` are the last to keep one."""
     return pb.Command(
         alter_log=pb.AlterLog(
             name=name,
@@ -171,6 +172,7 @@ def alter_log(
             retention_bytes=retention_bytes,
             compression=compression,
             replicas=replicas,
+            away=away,
         )
     )
 

@@ -115,20 +115,22 @@ class CreateLog(_message.Message):
     def __init__(self, name: _Optional[str] = ..., partitions: _Optional[int] = ..., replicas: _Optional[int] = ..., retention_ms: _Optional[int] = ..., retention_bytes: _Optional[int] = ..., now_ms: _Optional[int] = ..., compression: _Optional[str] = ...) -> None: ...
 
 class AlterLog(_message.Message):
-    __slots__ = ("name", "partitions", "retention_ms", "retention_bytes", "compression", "replicas")
+    __slots__ = ("name", "partitions", "retention_ms", "retention_bytes", "compression", "replicas", "away")
     NAME_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     RETENTION_MS_FIELD_NUMBER: _ClassVar[int]
     RETENTION_BYTES_FIELD_NUMBER: _ClassVar[int]
     COMPRESSION_FIELD_NUMBER: _ClassVar[int]
     REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    AWAY_FIELD_NUMBER: _ClassVar[int]
     name: str
     partitions: int
     retention_ms: int
     retention_bytes: int
     compression: str
     replicas: int
-    def __init__(self, name: _Optional[str] = ..., partitions: _Optional[int] = ..., retention_ms: _Optional[int] = ..., retention_bytes: _Optional[int] = ..., compression: _Optional[str] = ..., replicas: _Optional[int] = ...) -> None: ...
+    away: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, name: _Optional[str] = ..., partitions: _Optional[int] = ..., retention_ms: _Optional[int] = ..., retention_bytes: _Optional[int] = ..., compression: _Optional[str] = ..., replicas: _Optional[int] = ..., away: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class SetRack(_message.Message):
     __slots__ = ("node", "rack")

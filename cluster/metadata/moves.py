@@ -136,8 +136,9 @@ def check_replicas(state: MovingState, replicas: int) -> None:
     state.require_nodes(replicas, state.able_nodes())
 
 
-def resize(state: MovingState, log: LogRecord, replicas: int) -> LogRecord:
-    """State targets of another size for all partitions of a log. Returns the log as it is then."""
+def resize(state: MovingState, log: LogRecord, replicas: int, away: Collection[int] = ()) -> LogRecord:
+    """State targets of another size for all partitions of a log. Nodes that are away keep a replica only if there are
+    too few others. Returns the log as it is then."""
     nodes = state.able_nodes()
     log = replace(log, replicas=replicas)
     state.logs[log.name] = log
@@ -145,7 +146,7 @@ def resize(state: MovingState, log: LogRecord, replicas: int) -> LogRecord:
     for number in range(len(log.partitions)):
         log = state.logs[log.name]
         record = log.partitions[number]
-        target = _resized(state, record.wanted, replicas, nodes, held, led)
+        target = _resized(state, record.wanted, replicas, nodes, held, led, away)
         held.subtract(record.wanted)
         held.update(target)
         if len(target) != len(record.wanted):
@@ -341,21 +342,24 @@ def _resized(
     state: MovingState,
     nodes: Sequence[int],
     replicas: int,
-    able: Iterable[int],
+    able: Collection[int],
     held: Mapping[int, int],
     led: Mapping[int, int],
+    away: Collection[int],
 ) -> tuple[int, ...]:
-    """Nodes of a partition that is to have so many replicas, on distinct racks as far as there are enough. The
-    preferred leader stays."""
+    """Nodes of a partition that is to have so many replicas: those that are there, on distinct racks as far as there
+    are enough. The preferred leader stays, if it is there."""
     chosen = list(nodes)
     racks = {node: record.rack or node for node, record in state.nodes.items()}
     while len(chosen) < replicas:
         taken = {racks.get(node) for node in chosen}
         free = [node for node in able if node not in chosen]
-        chosen.append(min(free, key=lambda node: (racks[node] in taken, held[node], led[node], node)))
+        chosen.append(min(free, key=lambda node: (node in away, racks[node] in taken, held[node], led[node], node)))
     while len(chosen) > replicas:
         shared = Counter(racks.get(node) for node in chosen)
-        chosen.remove(max(chosen[1:], key=lambda node: (shared[racks.get(node)] > 1, held[node], node)))
+        leaving = {node for node in chosen if node in away or node not in able}
+        others = chosen if chosen[0] in away else chosen[1:]
+        chosen.remove(max(others, key=lambda node: (node in leaving, shared[racks.get(node)] > 1, held[node], node)))
     return tuple(chosen)
 
 

@@ -291,7 +291,7 @@ def _create_log(state: MetadataState, command: pb.CreateLog) -> CommandResult:
 
 
 def _alter_log(state: MetadataState, command: pb.AlterLog) -> CommandResult:
-    if {one.name for one, _ in command.ListFields()} != {"name", "replicas"}:
+    if {one.name for one, _ in command.ListFields()} - {"away"} != {"name", "replicas"}:
         _check_ours(command.name)
     log = state.existing(command.name)
     changes: dict[str, Any] = {}
@@ -317,7 +317,7 @@ def _alter_log(state: MetadataState, command: pb.AlterLog) -> CommandResult:
             changes["partitions"] = log.partitions + state.new_partitions(have, command.partitions - have, replicas)
     log = state.logs[log.name] = replace(log, **changes)
     if command.HasField("replicas"):
-        log = moves.resize(state, log, command.replicas)
+        log = moves.resize(state, log, command.replicas, frozenset(command.away))
     return Ok(log)
 
 

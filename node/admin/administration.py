@@ -117,6 +117,8 @@ class Administration:
             command = from_request(operation, args, now_ms=now_ms, nodes=self._view.able_nodes)
         except InvalidRequest as error:
             raise AdminRequestFailed("invalid-argument", str(error)) from error
+        if operation == "log.alter" and "replicas" in args:
+            command.alter_log.away.extend(node for node in self._view.nodes if not self._network.is_up(node))
         result = await self._proposer.execute(command)
         if isinstance(result, Refusal):
             raise AdminRequestFailed(result.code, result.message)

@@ -67,6 +67,21 @@ def test_moves_are_asked_for_shown_cancelled_and_awaited(make_cluster: Callable[
 
 
 @pytest.mark.timeout(200)
+def test_a_log_that_shrinks_keeps_the_replicas_of_nodes_that_are_up(
+    make_cluster: Callable[..., Cluster], log_name: str
+) -> None:
+    cluster = make_cluster(nodes=3)
+    cluster.start()
+    log = cluster.create(log_name, 3, 3)
+    away = cluster.describe(log)["partitions"][0]["leader"]
+    cluster.kill(away)
+    cluster.leaders(log)
+    assert _typed(cluster, "log", "alter", log, "--replicas", "2")[0] == 0
+    left = sorted(set(cluster.nodes) - {away})
+    wait_until(lambda: all(sorted(kept) == left for kept in replicas(cluster, log).values()), f"{log} on {left}")
+
+
+@pytest.mark.timeout(200)
 def test_what_cannot_be_is_refused_with_a_reason(make_cluster: Callable[..., Cluster], log_name: str) -> None:
     cluster = make_cluster(nodes=3)
     cluster.start()

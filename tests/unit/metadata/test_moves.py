@@ -30,6 +30,7 @@ from cluster.metadata import (
 )
 from cluster.metadata import metadata_pb2 as pb
 from cluster.metadata.codec import decode_checkpoint, encode_checkpoint
+from cluster.metadata.command_validation import command_fault
 from cluster.metadata.moves import MAX_MOVES, MAX_MOVES_FROM_NODE, MAX_MOVES_TO_NODE
 from cluster.raft.membership.configuration import Replica
 from tests.simulation.world.disk import SimBatch
@@ -360,6 +361,27 @@ def test_a_log_gets_another_number_of_replicas_and_coordinators_too() -> None:
         assert max(counts) - min(counts) <= 2
     metadata.done(alter_log("a", partitions=8))
     assert len(metadata.record("7").replicas) == 2
+
+
+def test_a_log_that_shrinks_keeps_the_replicas_that_are_there() -> None:
+    metadata = Metadata()
+    metadata.log(partitions=10, replicas=3)
+    metadata.done(alter_log("a", replicas=2, away=[1]))
+    metadata.settle()
+    assert all(1 not in one.replicas for one in metadata.view.logs["a"].partitions), "not even where it was preferred"
+    metadata.done(alter_log("a", replicas=3, away=[1, 2]))
+    coming = [set(one.target) - set(one.replicas) for one in metadata.view.logs["a"].partitions]
+    assert set().union(*coming) <= {3, 4, 5}
+    metadata.settle()
+    metadata.done(alter_log("a", replicas=1, away=[1, 2, 3, 4, 5]))
+    assert all(len(one.wanted) == 1 for one in metadata.view.logs["a"].partitions), "some node has to be chosen"
+
+
+def test_the_nodes_that_are_named_as_away_are_bounded() -> None:
+    metadata = Metadata()
+    metadata.log()
+    assert "AlterLog.away are 65, 64 at most" in str(command_fault(alter_log("a", replicas=2, away=range(1, 66))))
+    assert command_fault(alter_log("a", replicas=2, away=range(1, 65))) is None
 
 
 def test_nothing_is_written_of_moves_in_a_cluster_that_never_had_one() -> None:
