@@ -400,7 +400,10 @@ def _check_peer_tls(config: Config) -> None:
 def _check_zookeeper(config: Config) -> None:
     section = config.discovery.zookeeper
     if config.cluster.join:
-        raise ConfigError("cluster.join: goes with cluster.peers, and not with discovery by ZooKeeper")
+        raise ConfigError(
+            "cluster.join: a node joins by the addresses of others, and not by ZooKeeper: leave discovery.kind out of "
+            "its file, and list some nodes of the cluster in cluster.peers. The other nodes keep theirs"
+        )
     if config.cluster.peers:
         raise ConfigError("cluster.peers: ZooKeeper tells who the nodes are; leave the list out, or discovery.kind")
     if not config.cluster.address:

@@ -403,7 +403,13 @@ class Node:
         reports = LoadReports(self.node_id, self._view, self._network, self._replicas.report, clock.monotonic)
         self._balancer: Balancer = Balancer(self._metadata, self._view, self._proposer, reports, features)
         balancing = BalanceAdministration(
-            self._view, self._proposer, self._balancer, features, self._routing_events, administration.current
+            self._view,
+            self._proposer,
+            self._balancer,
+            features,
+            self._routing_events,
+            administration.current,
+            self.config.storage.catch_up_bytes_per_s,
         )
         administration.serve(balancing.operations)
         coordinators = Coordinators(self._view, self._proposer.execute, self._routing_events.until)

@@ -53,7 +53,7 @@ from cluster.metadata.types import (
     UserRecord,
 )
 from cluster.metadata.users_and_grants import OPERATIONS_ON, grant_fault
-from cluster.metadata.view import MetadataView, describe
+from cluster.metadata.view import MetadataView, MoveCounts, describe
 
 __all__ = [
     "ADMIN_ROLE",
@@ -71,6 +71,7 @@ __all__ = [
     "LogRecord",
     "MetadataMachine",
     "MetadataView",
+    "MoveCounts",
     "MoveRecord",
     "NodeRecord",
     "NotConfirmed",

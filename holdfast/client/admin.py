@@ -385,9 +385,10 @@ class AdminClient:
 
     async def plan_balance(self, *, remove: int | None = None, successor: int | None = None) -> dict[str, Any]:
         """Plan how replicas should lie, and change nothing: evenly, or off the node `remove`, or all of those on the
-        node `successor`. Answers `digest`, `partitions`, `bytes`, `moves` (up to 1,000: `log`, `partition`, `from`,
-        `to`, `replicas`, `preferred`, `leader`, `bytes`, `why`), `obstacles` (what cannot be done, for people) and
-        `after` (for each node: `replicas`, `bytes`, `preferred`, `capacity_bytes`)."""
+        node `successor`. Answers `digest`, `partitions`, `bytes`, `seconds` (about, at the configured pace), `moves`
+        (up to 1,000: `log`, `partition`, `from`, `to`, `replicas`, `preferred`, `leader`, `bytes`, `why`), `obstacles`
+        (what cannot be done, for people) and `after` (of each node: `replicas`, `bytes`, `preferred`,
+        `capacity_bytes`)."""
         return await self._request("cluster", "balance", None, _told(remove=remove, successor=successor), changes=False)
 
     async def apply_balance(

@@ -6,6 +6,8 @@ exactly that, or refuses.
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, replace
 from typing import Any
@@ -44,13 +46,16 @@ class BalanceAdministration:
         features: Features,
         routing_events: RoutingEvents,
         current: Callable[[], Awaitable[None]],
+        bytes_per_s: int,
     ) -> None:
+        """`bytes_per_s`: pace at which a node copies, as this one is configured."""
         self._view = view
         self._proposer = proposer
         self._balancer = balancer
         self._features = features
         self._routing_events = routing_events
         self._current = current
+        self._bytes_per_s = bytes_per_s
         self.operations: dict[str, Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]]] = {
             "cluster.balance": self._balance,
             "cluster.settings": self._settings,
@@ -107,7 +112,8 @@ class BalanceAdministration:
     def _shown(self, plan: BalancePlan, *, applied: bool) -> dict[str, Any]:
         kept = self._balancer.kept(plan.digest)
         assert kept is not None, "a plan is kept before it is shown"
-        return {**describe_plan(plan, kept[1]), "applied": applied}
+        seconds = seconds_of(plan, kept[1], self._bytes_per_s)
+        return {**describe_plan(plan, kept[1]), "seconds": seconds, "applied": applied}
 
     def _has_heard_of(self, items: Mapping[int, Reassignment]) -> bool:
         """Tell whether this node has applied the command, or what came after it."""
@@ -138,6 +144,18 @@ class BalanceAdministration:
                 f"version {self._features.version} is active, in which replicas stay where they are: install this "
                 "release on all nodes, then `holdfast cluster finalize`",
             )
+
+
+def seconds_of(plan: BalancePlan, load: BalanceInput, bytes_per_s: int) -> int:
+    """Estimate how long a plan takes at this pace: as long as the node that gets the most, or sends the most. Busy
+    clients make it slower."""
+    partitions, busiest = {one.group: one for one in load.partitions}, Counter[tuple[str, int | None]]()
+    for item in plan.reassignments:
+        partition = partitions[item.group]
+        coming = [node for node in item.target if node not in partition.replicas]
+        busiest.update({("gets", node): partition.size_bytes for node in coming})
+        busiest["sends", partition.leader] += partition.size_bytes * len(coming)
+    return math.ceil(max(busiest.values(), default=0) / bytes_per_s)
 
 
 def describe_plan(plan: BalancePlan, load: BalanceInput) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from prometheus_client.registry import Collector
 
 from node.monitoring.group_lag import Led, group_lags
 from node.monitoring.health import Health
-from node.monitoring.move_metrics import move_metrics
+from node.monitoring.move_metrics import move_metrics, planned_metrics
 from node.monitoring.node_parts import NodeParts
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
@@ -64,7 +64,7 @@ class Metrics:
     def copy(self, now_s: float) -> list[Metric]:
         """Copy the present numbers. Runs on the loop."""
         mine = [*self._node(now_s), *self._listeners(), *self._partitions(), *group_lags(self._led())]
-        mine += [*self._transactions(), *move_metrics(self._parts)]
+        mine += [*self._transactions(), *move_metrics(self._parts), *planned_metrics(self._parts)]
         return [*mine, *self._peers(), *self._loop_and_disk()]
 
     @staticmethod

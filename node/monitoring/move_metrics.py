@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
+from cluster.metadata import MoveCounts
 from node.monitoring.node_parts import NodeParts
 
 STATES = ("wished", "copying", "near", "joint", "cancelling", "finishing")
@@ -44,6 +45,17 @@ def move_metrics(parts: NodeParts) -> Iterator[Metric]:
     yield _gauge("holdfast_learners", "Tells how many replicas of groups led here follow without a vote.", learners)
     text = "Tells how many partitions led here have fewer sound replicas than their log is to have."
     yield _gauge("holdfast_partitions_under_replicated", text, under_replicated)
+
+
+def planned_metrics(parts: NodeParts) -> Iterator[Metric]:
+    """Numbers of all moves of the cluster, told by the node that leads the metadata, so that a sum is right."""
+    counts = parts.view.count_moves() if parts.metadata.is_leader else MoveCounts(0, 0, 0)
+    text = "Tells how many partitions of the cluster are to move; 0 where another node leads the metadata."
+    planned = GaugeMetricFamily("holdfast_planned_moves", text, labels=["state"])
+    planned.add_metric(["waiting"], counts.moving - counts.under_way)
+    planned.add_metric(["under-way"], counts.under_way - counts.stalled)
+    planned.add_metric(["stalled"], counts.stalled)
+    yield planned
 
 
 def _gauge(name: str, text: str, value: float) -> Metric:

@@ -108,7 +108,8 @@ def _show(frame: CommandFrame, plan: dict[str, Any], show_all: bool) -> None:
     if not moves:
         frame.output.say("there is nothing to move")
         return
-    frame.output.say(f"plan {plan['digest']}: {counted(plan['partitions'], 'partition')}, {bytes_text(plan['bytes'])}")
+    size = f"{counted(plan['partitions'], 'partition')}, {bytes_text(plan['bytes'])}"
+    frame.output.say(f"plan {plan['digest']}: {size}, about {_time_text(plan['seconds'])}")
     listed = moves if show_all else moves[:SHOWN]
     rows = ([m["log"], m["partition"], _step(m), bytes_text(m["bytes"]), m["leader"], m["why"]] for m in listed)
     frame.output.table("", ["log", "partition>", "from -> to", "size>", "leader>", "why"], rows)
@@ -119,6 +120,14 @@ def _show(frame: CommandFrame, plan: dict[str, Any], show_all: bool) -> None:
         ["node>", "replicas>", "preferred leader of>", "bytes>"],
         ([one["node"], one["replicas"], one["preferred"], bytes_text(one["bytes"])] for one in plan["after"]),
     )
+
+
+def _time_text(seconds: int) -> str:
+    """Time that copying takes at the configured pace; an estimate, so whole minutes do."""
+    if seconds < 60:
+        return "a minute"
+    minutes = -(-seconds // 60)
+    return f"{minutes} minutes" if minutes < 120 else f"{minutes / 60:.1f} hours"
 
 
 def _step(move: dict[str, Any]) -> str:

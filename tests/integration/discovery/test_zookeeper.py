@@ -18,8 +18,9 @@ import pytest
 
 from holdfast.client import find_servers
 from holdfast.client.errors import ConfigurationError, UnreachableError
-from tests.integration.clusters.cluster import Cluster, wait_until
+from tests.integration.clusters.cluster import Cluster, ClusterSettings, wait_until
 from tests.integration.faults.test_failover import judge
+from tests.integration.membership.growing import GrowingCluster
 from tests.integration.workloads.holdfast_producer import HoldfastProducer
 from tests.integration.workloads.plain import read, send
 from tests.zookeeper import LoopbackEnsemble, LoopbackZooKeeper, missing
@@ -203,3 +204,22 @@ def test_registrations_that_vanish_are_made_anew(found_cluster: Cluster, zookeep
         for node in before:
             client.delete(f"/holdfast/{found_cluster.name}/nodes/{node}")
     wait_until(lambda: set(registrations(found_cluster, zookeeper)) == set(before), "all nodes to register again")
+
+
+def test_a_node_joins_a_cluster_that_uses_zookeeper_by_a_list(
+    tmp_path: Path, zookeeper: LoopbackZooKeeper, log_name: str
+) -> None:
+    cluster = GrowingCluster(tmp_path, ClusterSettings(zookeeper=zookeeper.address))
+    try:
+        cluster.start()
+        cluster.join(4, seeds=[2])
+        cluster.wait_nodes(1, 2, 3, 4)
+        cluster.create(log_name, 8, 3)
+        assert {node for one in cluster.describe(log_name)["partitions"] for node in one["replicas"]} == {1, 2, 3, 4}
+        assert set(registrations(cluster, zookeeper)) == {1, 2, 3}
+        zookeeper.kill()
+        cluster.kill(4)
+        cluster.start(4)
+        cluster.wait_nodes(1, 2, 3, 4)
+    finally:
+        cluster.close()

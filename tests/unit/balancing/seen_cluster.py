@@ -15,6 +15,7 @@ from node.balancing.load_reports import LoadReports
 from tests.unit.metadata.test_state_machine import Cluster
 
 GIB = 1 << 30
+PACE = 1 << 20
 
 
 class SeenCluster(Cluster):
@@ -33,7 +34,7 @@ class SeenCluster(Cluster):
         self.load_reports = LoadReports(1, self.view, self, lambda: self.report_of(1), lambda: self.now_s)
         self.balancer = Balancer(cast(Any, self), self.view, cast(Any, self), self.load_reports, features)
         self.administration = BalanceAdministration(
-            self.view, cast(Any, self), self.balancer, features, cast(Any, self), self.current
+            self.view, cast(Any, self), self.balancer, features, cast(Any, self), self.current, PACE
         )
 
     def report_of(self, node: int) -> LoadReport:

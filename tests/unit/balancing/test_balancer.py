@@ -154,6 +154,16 @@ async def test_what_a_dry_run_shows_is_what_is_applied() -> None:
     ]
 
 
+async def test_a_plan_says_how_long_its_copies_take_at_the_pace() -> None:
+    """A MiB a second, and a MiB in each partition: the new node gets 12 of them, one after the other."""
+    cluster = with_new_node()
+    shown = await cluster.admin("cluster.balance")
+    assert sum(4 in move["to"] for move in shown["moves"]) == 12
+    assert shown["seconds"] == 12
+    cluster = SeenCluster(nodes=3)
+    assert (await cluster.admin("cluster.balance"))["seconds"] == 0
+
+
 async def test_sizes_that_change_meanwhile_do_not_make_a_plan_stale() -> None:
     cluster = with_new_node()
     shown = await cluster.admin("cluster.balance")
