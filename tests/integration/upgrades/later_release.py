@@ -1,4 +1,4 @@
-"""A release after this one, for tests of upgrades: a copy of the tree that knows one version more.
+"""Releases beside this one, for tests of upgrades: a later one, which knows one version more, and an earlier one.
 
 The version brings features that exist in this copy only. The leader of a partition puts notes into its log, by a new
 command, and marks each batch that it stores; each log that is made or changed is noted in the metadata, by another new
@@ -145,4 +145,15 @@ def later_release(directory: Path, *, oldest: int = OLDEST) -> Path:
     proto = "cluster/metadata/metadata.proto"
     made = [sys.executable, "-m", "grpc_tools.protoc", "-Iproto", "--python_out=.", proto]
     subprocess.run(made, cwd=directory, check=True)
+    return directory
+
+
+def earlier_release(directory: Path) -> Path:
+    """Make the tree of a release that knows only the oldest version; returns it, for PYTHONPATH."""
+    for package in ("cluster", "node", "holdfast"):
+        shutil.copytree(ROOT / package, directory / package, ignore=shutil.ignore_patterns("__pycache__"))
+    versions = directory / "cluster/versions.py"
+    text = versions.read_text()
+    assert text.count(f"\nNEWEST = {NEWEST}\n") == 1
+    versions.write_text(text.replace(f"\nNEWEST = {NEWEST}\n", f"\nNEWEST = {OLDEST}\n"))
     return directory
