@@ -182,6 +182,7 @@ soak: $(INSTALLED)
 	    HOLDFAST_MISHAP_SECONDS=60 HOLDFAST_GROUP_SECONDS=60 HOLDFAST_POWER_LOSSES=50 HOLDFAST_PER_SECOND=2000 HOLDFAST_PARTITIONS=300 HOLDFAST_TRIMS=10 \
 	    HOLDFAST_TRANSACTION_SECONDS=120 HOLDFAST_SPARK_FAULTS=1 HOLDFAST_SPARK_ROWS=50000 HOLDFAST_WHOLE_DAY=1 HOLDFAST_OPERATIONS=100000 \
 	    $(PYTHON_BIN) -m pytest -n $(JOBS) --dist worksteal -q tests/integration
+	HOLDFAST_CHAOS_SECONDS=60 $(PYTHON_BIN) -m pytest -q tests/integration/chaos/test_matrix.py -k "F21 or F22"
 	HOLDFAST_ATTACKS=1 HOLDFAST_FUZZ_SECONDS=$(FUZZ_SECONDS) $(PYTHON_BIN) -m pytest -s -q --timeout 14400 tests/integration/attacks
 	HOLDFAST_EXAMPLES=$(EXAMPLES) $(PYTHON_BIN) -m pytest -n $(JOBS) -q --timeout 14400 \
 	    tests/unit/filters/test_properties.py tests/unit/listener/test_malformed.py

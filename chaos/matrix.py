@@ -57,6 +57,7 @@ SHORT: tuple[Trial, ...] = (
     Trial("W4", ("F3", "F16")),
     Trial("W1", ("F9",)),
     Trial("W1", ("F21", "F1"), nodes=4),
+    Trial("W1", ("F22",)),
 )
 
 COMPOUNDS: tuple[tuple[str, ...], ...] = (

@@ -105,8 +105,9 @@ class ClusterNode:
         json.loads(line)
         self.is_ready = True
 
-    def kill(self) -> None:
-        self._end(signal.SIGKILL)
+    def kill(self) -> int:
+        """Kill the node, and return its exit status; one that has ended by itself has its own."""
+        return self._end(signal.SIGKILL)
 
     def stop(self) -> int:
         """Stop the node as an operator would, and return its exit status."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,11 +20,15 @@ from chaos.disk import FaultyDisk
 from chaos.ports import free_port
 from chaos.proxies import ProxyServer
 from holdfast.client import HoldfastError
+from holdfast.client.admin import AdminClient
 
 LOOPBACK = "127.0.0.1"
 DIRECT = "direct"
 """The listener that bypasses the proxies; it serves every partition as a gateway."""
 REGISTRY = "/holdfast"
+FIRST_GUEST = 101
+REMOVED_STATUS = 3
+"""Exit status of a node that was removed from its cluster."""
 SESSION_S = 1.0
 """Session of a node in ZooKeeper: short, so that faults of a few seconds end it."""
 
@@ -60,8 +65,11 @@ class ProxiedCluster(ChaosCluster):
             for listener in (*CLASSES, DIRECT, NODES)
         }
         self._add_links(server)
+        self.guests: dict[int, ClusterNode] = {}
+        """Nodes that have joined, and will leave; their links cannot be broken."""
+        self._guest_numbers = itertools.count(FIRST_GUEST)
         for node in self.nodes.values():
-            node.config_path.write_text(configuration(self._sections(node)), encoding="utf-8")
+            node.config_path.write_text(configuration(self._sections(node, self._found(node))), encoding="utf-8")
 
     def _node(self, number: int) -> ClusterNode:
         home = self.directory / f"node{number}"
@@ -107,7 +115,7 @@ class ProxiedCluster(ChaosCluster):
         peers = [{"id": peer, "address": reached(peer)} for peer in self.nodes]
         return {"cluster": {"name": self.name, "peers": peers}}
 
-    def _sections(self, node: ClusterNode) -> dict[str, Any]:
+    def _sections(self, node: ClusterNode, found: dict[str, Any]) -> dict[str, Any]:
         listeners: list[dict[str, Any]] = [
             {
                 "name": who,
@@ -118,11 +126,46 @@ class ProxiedCluster(ChaosCluster):
         ]
         return {
             "node": {"id": node.id, "data_dir": str(node.data_dir)},
-            **self._found(node),
+            **found,
             "listener": [*listeners, {"name": DIRECT, "bind": self._addresses[node.id, DIRECT], "redirect": "never"}],
             "storage": {"durability": self.shape.durability, "min_free_bytes": 0},
             "log": {"level": "info"},
         }
+
+    # ---------------------------------------------------------------- nodes that come and go
+
+    def invite(self) -> int:
+        """Start another node, which joins the cluster, and return its number. Numbers are never used again."""
+        number = next(self._guest_numbers)
+        node = self.guests[number] = self._node(number)
+        for listener in (*CLASSES, DIRECT, NODES):
+            self._addresses[number, listener] = f"{LOOPBACK}:{free_port()}"
+        seeds = [{"id": peer, "address": self._addresses[peer, NODES]} for peer in self.nodes]
+        found = {"name": self.name, "join": True, "address": self._addresses[number, NODES], "peers": seeds}
+        node.config_path.write_text(configuration(self._sections(node, {"cluster": found})), encoding="utf-8")
+        self.wait_for(lambda: self._is_told(lambda admin: admin.add_node(number)), f"node {number} to be announced")
+        disk = self.disks.get(number)
+        node.spawn(disk.environment() if disk is not None else None)
+        node.wait_ready()
+        return number
+
+    def dismiss(self, number: int) -> None:
+        """Let a node that has joined leave, and wait until it has: it moves what it has to others, and ends itself."""
+        node = self.guests[number]
+        node.wanted_dead = True
+        self.wait_for(lambda: self._is_told(lambda admin: admin.remove_node(number)), f"node {number} to be let go")
+        self.wait_for(lambda: not node.is_running, f"node {number} to leave")
+        if (status := node.kill()) != REMOVED_STATUS:
+            raise NodeFailed(number, f"was to leave, and ended with status {status}")
+        del self.guests[number]
+
+    def _is_told(self, work: Callable[[AdminClient], Coroutine[Any, Any, Any]]) -> bool:
+        """Tell the cluster something; False while it cannot be told."""
+        try:
+            self.call(work, self.running)
+        except HoldfastError:
+            return False
+        return True
 
     # ---------------------------------------------------------------- addresses
 
@@ -229,7 +272,7 @@ class ProxiedCluster(ChaosCluster):
 
     def let_go(self) -> None:
         """Kill the nodes and ZooKeeper; no client uses them any more."""
-        for node in self.nodes.values():
+        for node in (*self.nodes.values(), *self.guests.values()):
             node.kill()
         if self.ensemble is not None:
             self.ensemble.kill()

@@ -9,6 +9,7 @@ from typing import Final
 from chaos.faults.compounds import InQuickSuccession, InsideRecovery, PowerLossThenQuorum
 from chaos.faults.fault import Fault
 from chaos.faults.machines import HOUR_MS, BadDisk, BitFlips, LoseDisk, PowerLoss, WrongClock
+from chaos.faults.members import GuestNode
 from chaos.faults.moves import MoveReplicas
 from chaos.faults.network import Flapping, Halves, Isolate, OneWay, Resets, Ring, Slow
 from chaos.faults.processes import CrashClient, HandOver, Kill, Pause, RestartStorm, RollingRestart
@@ -134,6 +135,10 @@ CATALOGUE: Final[dict[str, tuple[str, Sequence[Make]]]] = {
         "replicas move to other nodes, and some moves are called back",
         (MoveReplicas, lambda: MoveReplicas(cancelled=True)),
     ),
+    "F22": (
+        "nodes join, take replicas or replace others, and leave",
+        (GuestNode, lambda: GuestNode("all of a node"), lambda: GuestNode("all of a dead node")),
+    ),
 }
 
 
@@ -185,6 +190,8 @@ def why_not_there(one: str, no_links: str) -> str:
         return "that takes a clock on order in a node which the run itself has started"
     if one in NEED_ZOOKEEPER:
         return "that takes a ZooKeeper which the run itself has started"
+    if one in BRING_NODES:
+        return "that takes another node, which the run itself has to start"
     if one in DESTROY:
         return "that would damage, or delete, data which are not the run's own"
     if one in NEED_LINKS and no_links:
@@ -203,6 +210,8 @@ NEED_CLOCKS: Final = frozenset({"F15"})
 """Faults that need nodes with faulty disks (`NEED_DISKS`) or clocks (`NEED_CLOCKS`)."""
 DESTROY: Final = frozenset({"F10", "F12"})
 """Faults that damage the data of a stopped node."""
+BRING_NODES: Final = frozenset({"F22"})
+"""Faults in which another node joins."""
 NEED_SPARE: Final = frozenset({"F21"})
 """Faults that need a node without a replica of a partition: logs of such a run have one replica less than nodes."""
 NEED_ZOOKEEPER: Final = frozenset({"F14"})
