@@ -312,6 +312,7 @@ class Administration:
                 "term": self._group.term,
                 "ready": self._group.leader is not None,
                 "voters": sorted(self._group.voters),
+                "settled": self._group.is_settled,
             },
             "nodes": self._nodes(refused_by_any([self._network.callers()])),
             "logs": len(listed),

@@ -54,8 +54,13 @@ class GrowingCluster(Cluster):
         wait_until(as_wanted, f"the nodes {wanted}, all up")
 
     def wait_voters(self, wanted: int) -> None:
-        """Wait until so many nodes vote on metadata."""
-        wait_until(lambda: len(self.metadata_voters()) == wanted, f"{wanted} voters of the metadata")
+        """Wait until so many nodes vote on metadata, and alone: while two sets decide, both are needed."""
+
+        def as_wanted() -> bool:
+            status = self.call(lambda admin: admin.cluster_status())["metadata"]
+            return bool(status["settled"]) and len(status["voters"]) == wanted
+
+        wait_until(as_wanted, f"{wanted} voters of the metadata")
 
     def metadata_voters(self) -> list[int]:
         status = self.call(lambda admin: admin.cluster_status())
