@@ -233,7 +233,8 @@ class ProducerClient(Sending):
         pending.in_doubt = in_doubt
         if isinstance(batch, EventBatch) and batch.key is None:
             batch.partition = place  # given again after a failure, it goes where its numbers are known
-        self._accumulator.take_alone(sender, pending)
+        sender.queue.put(pending)
+        self._accumulator.took_in(sender, pending.events, pending.size)
         try:
             return await Delivery(pending, 0, pending.events)
         except asyncio.CancelledError:

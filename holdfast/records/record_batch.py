@@ -472,12 +472,11 @@ def read_batch(data: bytes, at: int = 0) -> tuple[RecordBatch, int]:
 class OpenBatch:
     """A batch that is being filled. It begins with bodies, and holds messages from the first that is more than that."""
 
-    __slots__ = ("are_bodies", "pieces", "size")
+    __slots__ = ("are_bodies", "pieces")
 
     def __init__(self) -> None:
         self.are_bodies = True
         self.pieces: list[bytes] = []
-        self.size = 0  # bytes of the records
 
     def __len__(self) -> int:
         return len(self.pieces)
@@ -486,13 +485,11 @@ class OpenBatch:
         """Take encoded messages, or the bodies of messages that are one data section."""
         if not bodies and self.are_bodies and self.pieces:
             self.pieces = with_heads(self.pieces)
-            self.size = sum(map(len, self.pieces))
         if not bodies:
             self.are_bodies = False
         elif not self.are_bodies:
             records = with_heads(records)
         self.pieces.extend(records)
-        self.size += sum(map(len, records))
 
     def seal(self, codec: Codec = Codec.NONE, digests: bytes = b"") -> RecordBatch:
         """The batch of these records, without number, time or place. `codec`: used if they get smaller by it."""

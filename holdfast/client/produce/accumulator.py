@@ -12,16 +12,14 @@ Rules never broken:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from time import monotonic
 from typing import Protocol
 
 from holdfast.client.callbacks import FAULTS, report
-from holdfast.client.errors import BufferFullError, HoldfastError
-from holdfast.client.events import Event
+from holdfast.client.errors import BufferFullError
 from holdfast.client.options import ProducerOptions
 from holdfast.client.produce.batch_queue import BatchQueue
-from holdfast.client.produce.delivery import Delivery, Done, PendingBatch
 from holdfast.client.produce.failures import UnheardFailures
 from holdfast.client.produce.latency_bound import LatencyBound
 
@@ -45,12 +43,12 @@ EVENT_OVERHEAD_BYTES = 200  # reckoned for each event besides its bytes: a milli
 
 
 class BatchSender(Protocol):
-    """The sender of a partition, as it is given events."""
+    """The sender of a partition. What it is to send is put into its queue, and counted here."""
 
     queue: BatchQueue
 
-    def pump(self) -> None: ...
-    def not_sent(self, why: HoldfastError) -> None: ...
+    def pump(self) -> None:
+        """The turn is over: send what may be sent now."""
 
 
 class Accumulator:
@@ -123,34 +121,8 @@ class Accumulator:
         for _ in range(TURNS_GIVEN):
             await asyncio.sleep(0)
 
-    def take_one(
-        self, sender: BatchSender, record: bytes, done: Done | None, given: Event | None, *, body: bool
-    ) -> Delivery:
-        """A single event: its message, or its body. `given`: is to learn its number."""
-        queue, size = sender.queue, len(record)
-        if size > queue.largest:
-            queue.check_sizes((record,))
-        delivery = queue.add(record, body=body, done=done, given=given)
-        self._count(sender, 1, size)
-        return delivery
-
-    def take(
-        self, sender: BatchSender, records: Sequence[bytes], given: Sequence[Event | None], *, bodies: bool
-    ) -> list[Delivery]:
-        """Events that were given together."""
-        queue, size = sender.queue, sum(map(len, records))
-        if size > queue.largest:
-            queue.check_sizes(records)
-        parts = queue.extend(records, bodies=bodies, given=given)
-        self._count(sender, len(records), size)
-        return parts
-
-    def take_alone(self, sender: BatchSender, batch: PendingBatch) -> None:
-        """Events that are published as one batch, by a call of their own."""
-        sender.queue.put(batch)
-        self._count(sender, batch.events, batch.size)
-
-    def _count(self, sender: BatchSender, events: int, size: int) -> None:
+    def took_in(self, sender: BatchSender, events: int, size: int) -> None:
+        """Count events and their bytes, which this sender was given; they go out when the turn is over."""
         options = self._options
         self._touched[sender] = None
         self.events += events
@@ -167,15 +139,13 @@ class Accumulator:
             self._pumping = self._loop.call_soon(self.pump)
 
     def pump(self) -> None:
-        """Let what was taken in go out; it fails, if nobody has heard of a failure before it."""
+        """Let what was taken in go out."""
         if self._pumping is not None:
             self._pumping.cancel()
             self._pumping = None
         self.this_turn = self._this_turn_bytes = 0
         touched, self._touched = self._touched, {}
         for sender in touched:
-            if self.failures.stopped and (failure := self.failures.first()) is not None:
-                sender.not_sent(failure)
             sender.pump()
 
     # ---------------------------------------------------------------- out

@@ -1,10 +1,12 @@
-"""A queue of batches that wait to be sent to one partition; the last one may still be filled.
+"""What a partition's sender has not settled: batches that were sent, those that wait behind them, and the last of
+these, which may still be filled.
 
 Rules never broken:
  - events stand in the order of the calls; a publication is a batch of its own, between what came before and behind it;
  - a batch has no more events and bytes than are good for one transfer, unless a single event is larger;
  - what came in this turn of the loop is not given out before it is released. A batch that was released and
-   still waits goes on being filled: so batches grow by themselves while a partition is busy.
+   still waits goes on being filled: so batches grow by themselves while a partition is busy;
+ - while SLOTS of them are unanswered, only a full one leaves.
 """
 
 from __future__ import annotations
@@ -13,12 +15,14 @@ import sys
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from itertools import accumulate, islice
+from itertools import accumulate, chain, islice
 
+from holdfast.amqp.links.delivery_states import DeliveryState
 from holdfast.client.errors import EventTooLargeError
 from holdfast.client.events import Event
 from holdfast.client.produce.delivery import EVENT_COST, Delivery, Done, PendingBatch
-from holdfast.client.transport.batch_transfers import BATCH_BYTES, OVERHEAD_BYTES
+from holdfast.client.transport.links import BATCH_BYTES, OVERHEAD_BYTES, Sender
+from holdfast.records.in_flight_window import InFlightWindow
 
 MOST_EVENTS = 2048  # in a batch: eight of them are what a link has unanswered
 MOST_BYTES = BATCH_BYTES - OVERHEAD_BYTES
@@ -27,17 +31,21 @@ NO_LIMIT = sys.maxsize
 
 
 class BatchQueue:
-    def __init__(self, partition: str, most_events: int, unclaimed: Callable[[PendingBatch], None]) -> None:
-        """`unclaimed`: see `PendingBatch`."""
+    def __init__(self, partition: str, most_unanswered: int, unclaimed: Callable[[PendingBatch], None]) -> None:
+        """`most_unanswered`: events. `unclaimed`: see `PendingBatch`."""
         self.partition = partition
-        self._most_events, self._unclaimed = min(most_events, MOST_EVENTS), unclaimed
-        self._batches: deque[PendingBatch] = deque()
+        self.sent: InFlightWindow[PendingBatch, DeliveryState] = InFlightWindow()
+        self._unanswered = 0  # events of it
+        self._most_unanswered = most_unanswered
+        self._most_events, self._unclaimed = min(most_unanswered, MOST_EVENTS), unclaimed
+        self._batches: deque[PendingBatch] = deque()  # that wait
         self.largest = NO_LIMIT  # bytes of an event that the link takes
         self._open: PendingBatch | None = None  # the last one, if it takes more
-        self._released = 0  # so many of the first ones
+        self._released = 0  # so many of the first ones that wait
 
     def __iter__(self) -> Iterator[PendingBatch]:
-        return iter(self._batches)
+        """All that is not settled, in the order in which it was sent or will be."""
+        return chain(self.sent, self._batches)
 
     # ---------------------------------------------------------------- in
 
@@ -47,7 +55,9 @@ class BatchQueue:
             raise EventTooLargeError.of(size, self.largest)
 
     def add(self, record: bytes, *, body: bool, done: Done | None = None, given: Event | None = None) -> Delivery:
-        """One event: its message, or its body."""
+        """One event: its message, or its body. `given`: is to learn its number."""
+        if len(record) > self.largest:
+            self.check_sizes((record,))
         batch, place = self._add((record,), len(record), bodies=body)
         if done is not None:
             batch.tell(place, done)
@@ -57,6 +67,7 @@ class BatchQueue:
 
     def extend(self, records: Sequence[bytes], *, bodies: bool, given: Sequence[Event | None] = ()) -> list[Delivery]:
         """Events of one call, cut where a batch is full."""
+        self.check_sizes(records)
         parts: list[Delivery] = []
         sizes = list(map(len, records))
         at = 0
@@ -112,13 +123,55 @@ class BatchQueue:
         """The next one to be sent, if there is one that was released."""
         return self._batches[0] if self._released else None
 
-    def has_slot(self, unanswered: int) -> bool:
-        """Tell whether the first batch may leave beside so many unanswered ones."""
-        batch = self._batches[0]
-        return unanswered < SLOTS or not (batch is self._open or batch.stands_alone)
+    @property
+    def is_outstanding(self) -> bool:
+        """True if something was sent, or may be."""
+        return bool(self._released or self.sent)
 
-    def leaves(self) -> PendingBatch:
-        """Take out the first one."""
+    def next_for(self, link: Sender) -> PendingBatch | None:
+        """The first one, if it may leave now, cut to what the link takes."""
+        batch = self.first
+        if batch is None or not link.credit:
+            return None
+        if self.sent.unanswered and (
+            self._unanswered + batch.events > self._most_unanswered
+            or (self.sent.unanswered >= SLOTS and (batch is self._open or batch.stands_alone))
+        ):
+            return None
+        if batch.weight > link.batch_bytes and batch.open is not None and not batch.stands_alone:
+            self.cut_first(link.batch_bytes)
+        return batch
+
+    def leaves(self, number: int) -> None:
+        """Note that the first one was sent, with this number of the link."""
+        batch = self.pop_first()
+        self.sent.sent(number, batch)
+        self._unanswered += batch.events
+
+    def settled(self, number: int) -> PendingBatch | None:
+        """Take out what was sent, and is stored, or refused for good. None: no such one is unanswered."""
+        batch = self.sent.settled(number)
+        if batch is not None:
+            self._unanswered -= batch.events
+        return batch
+
+    def came_back(self, number: int, state: DeliveryState) -> PendingBatch | None:
+        """Note an answer that does not settle its batch. None: no such one is unanswered."""
+        batch = self.sent.came_back(number, state)
+        if batch is not None:
+            self._unanswered -= batch.events
+        return batch
+
+    def take_back(self) -> list[tuple[PendingBatch, DeliveryState | None]]:
+        """Let all that was sent and not settled wait again, in its old order. Returns it, with the answers to it."""
+        found = self.sent.take_back()
+        self._unanswered = 0
+        self._batches.extendleft(batch for batch, _ in reversed(found))
+        self._released += len(found)
+        return found
+
+    def pop_first(self) -> PendingBatch:
+        """Take out the first one that waits."""
         batch = self._batches.popleft()
         self._released -= 1
         if batch is self._open:
@@ -139,13 +192,8 @@ class BatchQueue:
         if batch is self._open:
             self._open = rest
 
-    def put_back(self, batches: Sequence[PendingBatch]) -> None:
-        """Put these in front: they were sent before what is here."""
-        self._batches.extendleft(reversed(batches))
-        self._released += len(batches)
-
     def withdraw(self, wanted: Callable[[PendingBatch], bool]) -> list[PendingBatch]:
-        """Take out all that are wanted."""
+        """Take out all that wait and are wanted."""
         found = [batch for batch in self._batches if wanted(batch)]
         self._released -= sum(map(wanted, islice(self._batches, self._released)))
         self._batches = deque(batch for batch in self._batches if not wanted(batch))
@@ -154,4 +202,4 @@ class BatchQueue:
         return found
 
     def withdraw_released(self) -> list[PendingBatch]:
-        return [self.leaves() for _ in range(self._released)]
+        return [self.pop_first() for _ in range(self._released)]

@@ -22,12 +22,11 @@ from time import monotonic
 from holdfast.amqp.messages.data_section import MAX_HEAD_BYTES
 from holdfast.amqp.messages.message import offset_text
 from holdfast.client.callbacks import FAULTS, report
-from holdfast.client.errors import BatchFullError, HoldfastError
+from holdfast.client.errors import BatchFullError, HoldfastError, InvalidOperationError
 from holdfast.client.events import Event, as_event, encode_event
 from holdfast.client.produce.event_batch import MAX_BATCH_EVENTS, EventBatch
 from holdfast.client.produce.producer_identity import following
-from holdfast.client.produce.send_many import claim
-from holdfast.client.transport.batch_transfers import EVENT_BYTES
+from holdfast.client.transport.links import EVENT_BYTES
 from holdfast.records.codec import Codec
 from holdfast.records.digests import digests_of, digests_of_messages
 from holdfast.records.record_batch import OpenBatch, RecordBatch
@@ -119,8 +118,7 @@ class PendingBatch:
         rest = self.rest = PendingBatch(self.partition, self._unclaimed)
         rest.since_s = self.since_s
         pieces, batch.pieces = batch.pieces, batch.pieces[:events]
-        batch.size = sum(map(len, batch.pieces))
-        size = min(batch.size, self.size)  # as it was given, which both together keep
+        size = min(sum(map(len, batch.pieces)), self.size)  # as it was given, which both together keep
         rest.extend(pieces[events:], self.size - size, bodies=batch.are_bodies)
         self.events, self.size = events, size
         for here, there in ((self._dones, rest._dones), (self.given, rest.given)):
@@ -201,6 +199,19 @@ class PendingBatch:
             yield from future
         finally:
             self._waiters.pop(future, None)
+
+
+def claim(events: Sequence[Event]) -> None:
+    """Note that they are published from now on; raises if one of them cannot be, and claims none then."""
+    for event in events:
+        if event.published_sequence_number is not None:
+            raise InvalidOperationError(f"an event was published before, with number {event.published_sequence_number}")
+        if event.being_published:
+            raise InvalidOperationError("an event is being published already")
+    if len(set(map(id, events))) < len(events):
+        raise InvalidOperationError("an event stands in the list twice")
+    for event in events:
+        event.being_published = True
 
 
 def publication_of(

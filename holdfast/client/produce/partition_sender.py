@@ -3,9 +3,8 @@
 Problem: events of one key must stay in order although links break, leaders move and answers get lost; and what an
 idempotent producer sends again must be recognised.
 Rules never broken:
- - batches leave in the order in which they came, over one link at a time. While SLOTS of them are unanswered, only a
-   full one leaves; one that stands alone for a named producer leaves when nothing is unanswered, and nothing leaves
-   beside it (IP-4);
+ - batches leave in the order in which they came, over one link at a time; one that stands alone for a named producer
+   leaves when nothing is unanswered, and nothing leaves beside it (IP-4);
  - a batch is forgotten only when the node accepted it, refused it for good, or its owners were told that it failed;
  - after any failure everything unconfirmed is sent again *from the first unconfirmed one on, in order*, the same sealed
    batches with the same numbers. Copies that this makes without numbers are counted (`resent`);
@@ -60,11 +59,9 @@ from holdfast.client.produce.batch_queue import BatchQueue
 from holdfast.client.produce.delivery import Delivery, PendingBatch
 from holdfast.client.produce.event_batch import EventBatch
 from holdfast.client.produce.producer_identity import ProducerIdentity
-from holdfast.client.transport.batch_transfers import EVENT_BYTES
-from holdfast.client.transport.links import Sender
+from holdfast.client.transport.links import EVENT_BYTES, Sender
 from holdfast.client.transport.network import Backoff, Network
 from holdfast.records.codec import Codec
-from holdfast.records.in_flight_window import InFlightWindow
 
 # After an answer that asks for a repeat, those still under way are awaited for so long; then the link is given up.
 # Longer than a node holds events while a partition has no leader (10 s), or each such pause would make copies.
@@ -106,14 +103,12 @@ class PartitionSender:
         """`identity`: of an idempotent producer. `accumulator`: keeps the books of the producer about all its
         partitions."""
         self.partition, self.what = partition, f"{log}, partition {partition}"
-        self.queue = BatchQueue(partition, options.window, accumulator.failures.add)
+        most_unanswered = min(options.window, protocol.MOST_EVENTS_UNANSWERED)
+        self.queue = BatchQueue(partition, most_unanswered, accumulator.failures.add)
         self._network, self._log, self._stats, self._accumulator = network, log, stats, accumulator
         self._identity = identity
         self._is_named = identity is not None and not identity.renews
-        self._most_events, self._codec = options.window, Codec.named(options.compression)
-        self._delivery_timeout_s = options.delivery_timeout_s
-        self._window: InFlightWindow[PendingBatch, DeliveryState] = InFlightWindow()
-        self._sent_events = 0  # unanswered
+        self._codec, self._delivery_timeout_s = Codec.named(options.compression), options.delivery_timeout_s
         self._link: Sender | None = None
         self._is_open = False  # more may be sent over the link
         self._closed_by: HoldfastError | None = None  # why the last link ended
@@ -145,7 +140,10 @@ class PartitionSender:
         return identity.properties()
 
     def pump(self) -> None:
-        """The turn is over: send what may be sent now."""
+        """The turn is over: send what may be sent now, unless it would stand behind what is missing."""
+        failures = self._accumulator.failures
+        if failures.stopped and (failure := failures.first()) is not None:
+            self._drop_unsent(failure)
         self._begin_to_wait()
         self.queue.release()
         self._go_on()
@@ -163,8 +161,7 @@ class PartitionSender:
                 if not batch.is_settled:
                     self._give_up(batch)
 
-    def not_sent(self, why: HoldfastError) -> None:
-        """Give up what was never sent: it would stand behind what is missing."""
+    def _drop_unsent(self, why: HoldfastError) -> None:
         batches = self.queue.withdraw(lambda one: one.sealed is None)
         events = sum(batch.events for batch in batches)
         text = f"{events} events were not sent, since one failed before"
@@ -186,11 +183,11 @@ class PartitionSender:
 
     @property
     def _outstanding(self) -> bool:
-        return bool(self._window or self.queue.first or self._asked)
+        return self.queue.is_outstanding or self._asked is not None
 
     def stuck(self, since_s: float) -> tuple[int, int]:
         """Events and bytes that are outstanding, if there was no progress since then."""
-        batches = [*self._window, *self.queue] if self._outstanding and self._progress_at_s <= since_s else []
+        batches = list(self.queue) if self._outstanding and self._progress_at_s <= since_s else []
         return sum(batch.events for batch in batches), sum(batch.size for batch in batches)
 
     # ---------------------------------------------------------------- sending
@@ -212,37 +209,27 @@ class PartitionSender:
         if link is None or not self._is_open:
             return
         try:
-            while (batch := self.queue.first) is not None and self._has_slot(batch, link):
+            while (batch := self.queue.next_for(link)) is not None:
+                first = self.queue.sent.first
+                if self._is_named and first is not None and (batch.stands_alone or first.stands_alone):
+                    return
                 wrong = self._unfit(batch, link)
                 if wrong is None:
                     self._send(batch, link)
-                elif isinstance(wrong, EventTooLargeError) and (batch.number is None or not self._window):
+                elif isinstance(wrong, EventTooLargeError) and (batch.number is None or first is None):
                     self._refuse(batch, wrong)
                 else:
-                    if not self._window:  # else the numbers before its own are decided first
+                    if first is None:  # else the numbers before its own are decided first
                         self._renew(wrong)
                     return
         except Exception as error:  # noqa: BLE001  whoever called has nothing to do with these events
             self._breaks_down(error)
 
-    def _has_slot(self, batch: PendingBatch, link: Sender) -> bool:
-        events, first = batch.events, self._window.first
-        if first is None:
-            return link.credit >= events
-        if self._is_named and (batch.stands_alone or first.stands_alone):
-            return False
-        room = min(link.credit, self._most_events - self._sent_events)
-        return room >= events and self.queue.has_slot(self._window.unanswered)
-
     def _unfit(self, batch: PendingBatch, link: Sender) -> HoldfastError | None:
-        """Return what keeps a batch from being sent, after cutting it if it is too large as it is."""
-        if batch.weight > link.batch_bytes:  # the node would end the link for what it does not take, at each attempt
-            if batch.open is not None and batch.events > 1 and not batch.stands_alone:
-                self.queue.cut_first(link.batch_bytes)
-            limit = link.max_message_size
-            size = batch.size + (batch.events - 1) * EVENT_BYTES
-            if 0 < limit < size:
-                return EventTooLargeError.of(size, limit)
+        """Return what keeps a batch from being sent."""
+        limit, size = link.max_event_bytes, batch.size + (batch.events - 1) * EVENT_BYTES
+        if 0 < limit < size:  # the node would end the link for it, at each attempt
+            return EventTooLargeError.of(size, limit)
         identity = self._identity
         if identity is not None and identity.renews and identity.has_doubt and batch.number is None:
             # A node that has forgotten the bytes of what it stored would take this for that, and answer `accepted`.
@@ -259,10 +246,8 @@ class PartitionSender:
             if batch.number is None:
                 batch.number = identity.take(batch.events)
             sealed = sealed.numbered(identity.numbering(batch.number))
-        self._window.sent(link.send_batch(sealed), batch)
-        self.queue.leaves()
+        self.queue.leaves(link.send_batch(sealed))
         batch.sent_s = self._loop.time()
-        self._sent_events += batch.events
 
     # ---------------------------------------------------------------- from the link
 
@@ -275,14 +260,13 @@ class PartitionSender:
         for number, state in outcomes:
             offset = _offset_in(state)
             if state is ACCEPTED or offset is not None:
-                batch = self._window.settled(number)
+                batch = self.queue.settled(number)
                 if batch is not None:
                     batch.offset = offset
                     accepted.append(batch)
             else:
                 batch = self._not_accepted(number, state)
             if batch is not None:
-                self._sent_events -= batch.events
                 self._accumulator.answered(batch.since_s, batch.sent_s, now_s)
         if accepted:
             events, size = sum(batch.events for batch in accepted), sum(batch.size for batch in accepted)
@@ -293,25 +277,25 @@ class PartitionSender:
             for batch in accepted:
                 batch.settle(None)
             self._accumulator.settled(self.partition, events, size, True)
-        if not self._is_open and not self._window.unanswered:
+        if not self._is_open and not self.queue.sent.unanswered:
             self._woken.set()
         self._go_on()
 
     def _first_number(self) -> int | None:
         """The lowest number that is not settled. None: there is none."""
-        first = self._window.first or self.queue.first
+        first = next(iter(self.queue), None)
         return None if first is None else first.number
 
     def _not_accepted(self, number: int, state: DeliveryState) -> PendingBatch | None:
         if isinstance(state, Rejected) and self._identity is None:
-            batch = self._window.settled(number)
+            batch = self.queue.settled(number)
             if batch is not None:
                 error = _reason(state)
                 kind = LogDeletedError if error.condition == RESOURCE_DELETED else RejectedError
                 refusal = kind(f"event refused: {error}", condition=error.condition)
                 self._stats.rejected += self._finish([batch], refusal)
             return batch
-        batch = self._window.came_back(number, state)
+        batch = self.queue.came_back(number, state)
         if batch is not None:
             if isinstance(state, Released) or (isinstance(state, Modified) and not state.delivery_failed):
                 self._stats.released += batch.events
@@ -393,7 +377,7 @@ class PartitionSender:
 
     def _open(self) -> None:
         """Go on sending, if nothing has happened to the link meanwhile."""
-        if self._link is not None and self._window.is_open and self._failed_by is None:
+        if self._link is not None and self.queue.sent.is_open and self._failed_by is None:
             self._is_open = True
             self._go_on()
 
@@ -406,7 +390,7 @@ class PartitionSender:
         identity, hint, self._closed_by = self._identity, self._closed_by, None
         try:
             link = await self._network.attach_sender(
-                self._log, self.partition, self, deadline_s=self._deadline_s, hint=hint, codec=self._codec,
+                self._log, self.partition, self, deadline_s=self._deadline_s, hint=hint,
                 identity=None if identity is None else identity.link_properties(),
             )  # fmt: skip
         except LinkRefusedError as error:
@@ -443,7 +427,7 @@ class PartitionSender:
     async def _until_quiet(self) -> None:
         """Wait until it is decided what is to be sent again."""
         bound_s = self._loop.time() + QUIESCE_BOUND_S
-        while self._link is not None and self._window.unanswered and self._failed_by is None:
+        while self._link is not None and self.queue.sent.unanswered and self._failed_by is None:
             await self._wait(bound_s - self._loop.time())
 
     async def _wait(self, bound_s: float) -> None:
@@ -467,14 +451,12 @@ class PartitionSender:
 
     def _take_back(self) -> None:
         """Let all that is not settled wait again, in its old order."""
-        self._stats.resent += self._sent_events
-        self._sent_events = 0
-        found = self._window.take_back()
+        found = self.queue.take_back()
+        self._stats.resent += sum(batch.events for batch, answer in found if answer is None)
         is_refused = False  # a node takes nothing behind what it has refused
         for batch, answer in found:
             batch.in_doubt |= answer is None and not is_refused
             is_refused |= isinstance(answer, Rejected)
-        self.queue.put_back([batch for batch, _ in found])
         answer = found[0][1] if found else None
         if isinstance(answer, Rejected):
             self._decide(found[0][0], _reason(answer))
@@ -497,7 +479,7 @@ class PartitionSender:
 
     def _refuse(self, batch: PendingBatch, refusal: HoldfastError) -> None:
         """Take out the first batch, since no node takes it, and the numbers off those that were sent behind it."""
-        self.queue.leaves()
+        self.queue.pop_first()
         if self._identity is not None and batch.number is not None:
             self._note_doubt([batch, *self.queue])
             self._take_numbers_off(self._identity)

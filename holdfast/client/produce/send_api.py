@@ -1,25 +1,33 @@
 """Ways to send events: those of a producer, of its transactions, and of members of transaction groups.
 
 Rules never broken:
- - what is wrong with an event, or with its place, raises before anything of it is taken in;
+ - what is wrong with an event, or with its place, raises before anything of it is taken in; of a list, before anything
+   of its piece is;
  - between the last check whether events are taken in, and the taking in, nobody else has a turn.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 from holdfast.amqp.messages.data_section import MAX_HEAD_BYTES
 from holdfast.client.errors import BufferFullError, ConfigurationError, InvalidOperationError
-from holdfast.client.events import Event, as_event, encode_event
+from holdfast.client.events import Event, as_event, encode_event, key_section
 from holdfast.client.produce.accumulator import Accumulator, BatchSender
-from holdfast.client.produce.delivery import Delivery, DeliveryResult, Done
+from holdfast.client.produce.delivery import Delivery, DeliveryResult, Done, claim
 from holdfast.client.produce.event_batch import EventBatch
 from holdfast.client.produce.partition_routing import Partitions
-from holdfast.client.produce.send_many import Pieces, claim
+from holdfast.records.record_batch import with_heads
 
+# A call may bring any number of events, and neither holds up the event loop nor fills more of a buffer than there is.
+# So it is taken in by pieces; between them others get their turn, and room is awaited.
+PIECE_EVENTS = 1024
+PIECE_BYTES = 512 * 1024
+BODIES = frozenset({bytes, str})
 MAX_MESSAGE_BYTES = (1 << 32) - 1 - MAX_HEAD_BYTES  # lengths are 32 bits wide wherever they are written
 
 
@@ -78,9 +86,7 @@ class Sending(ABC):
             self._check_place(key, partition)
         place = self._partitions.place_for(key, partition)
         sender = self._sender(place) or await self._opened(place)
-        if given is not None and self._named:
-            claim([given])
-        delivery = accumulator.take_one(sender, record, done, given, body=is_body)
+        delivery = self._take_one(sender, record, given, done, body=is_body)
         if accumulator.turn_is_over:
             await accumulator.give_way()
         return delivery
@@ -104,9 +110,16 @@ class Sending(ABC):
         sender = self._sender(place)
         if sender is None:
             raise BufferFullError(f"the link to partition {place} is not open yet")
+        return self._take_one(sender, record, given, done, body=is_body)
+
+    def _take_one(
+        self, sender: BatchSender, record: bytes, given: Event | None, done: Done | None, *, body: bool
+    ) -> Delivery:
         if given is not None and self._named:
             claim([given])
-        return self._accumulator.take_one(sender, record, done, given, body=is_body)
+        delivery = sender.queue.add(record, body=body, done=done, given=given)
+        self._accumulator.took_in(sender, 1, len(record))
+        return delivery
 
     async def send_and_confirm(
         self,
@@ -130,33 +143,85 @@ class Sending(ABC):
         in the first ones; a transaction that this happens to can only be rolled back."""
         accumulator = self._accumulator
         self._check_takes()
-        place_for = self._partitions.place_for
-        pieces = Pieces(events, key, partition, place_for, numbered=self._numbered, named=self._named)
-        self._check_place(key, partition, events)
-        if key is None and partition is None and pieces.partition is not None:
+        if isinstance(events, str | bytes | bytearray | memoryview) or not isinstance(events, Sequence):
+            raise ConfigurationError(
+                f"send_many takes a list of events, not a {type(events).__name__}",
+                advice="send() takes a single event; of an iterator, make lists of some hundred events",
+            )
+        listed: list[Any] = list(events)  # the caller may change its own while this call waits
+        kinds = set(map(type, listed))
+        are_bodies = kinds <= BODIES
+        place = self._place_of_all(() if are_bodies else listed, key, partition)
+        self._check_place(key, partition, listed)
+        if key is None and partition is None and place is not None:
             self._partitions.turn_passes()
         parts: list[Delivery] = []
+        taken = 0
         try:
-            while pieces.left:
+            while taken < len(listed):
                 if not accumulator.has_room:
                     await self._wait_for_room()
                     self._check_takes()
-                if pieces.partition is not None:  # before the events of a piece are claimed
-                    sender = await self._opened(pieces.partition)
+                piece = listed[taken : taken + PIECE_EVENTS]
+                sender = None if place is None else await self._opened(place)  # before events are claimed
+                if sender is not None and are_bodies:
                     if not parts:
-                        sender.queue.check_sizes(pieces.bare)
-                for place, records, are_bodies, given in pieces.next():
-                    sender = self._sender(place) or await self._opened(place)
-                    parts += accumulator.take(sender, records, given, bodies=are_bodies)
+                        sender.queue.check_sizes(listed)
+                    if str in kinds:
+                        piece = [body.encode() if isinstance(body, str) else body for body in piece]
+                    taken += self._take_bodies(sender, piece, key, parts)
+                else:
+                    taken += await self._take_any(piece, key, place, parts)
                 if accumulator.turn_is_over:
                     await accumulator.give_way()
-                    if pieces.left:
+                    if taken < len(listed):
                         self._check_takes()
         except BaseException:
             if parts:
                 self._took_a_part()
             raise
-        return Delivery.of(parts, pieces.partition or "")
+        return Delivery.of(parts, place or "")
+
+    def _place_of_all(self, events: Iterable[object], key: str | None, partition: str | None) -> str | None:
+        """The partition to which all of them go. None: each event goes where its own key says."""
+        named = key is not None or partition is not None
+        if not named and any(isinstance(event, Event) and event.key is not None for event in events):
+            return None
+        return self._partitions.place_for(key, partition)
+
+    def _take_bodies(self, sender: BatchSender, bodies: list[Any], key: str | None, parts: list[Delivery]) -> int:
+        """Take in the first of these, and return how many make a piece. No step is made for each of them."""
+        records = bodies = bodies[: _fitting(list(map(len, bodies)))]
+        if key is not None:
+            front = key_section(key)
+            records = [front + message for message in with_heads(bodies)]
+        parts += self._take(sender, records, (), bodies=key is None)
+        return len(bodies)
+
+    async def _take_any(
+        self, events: list[Event | bytes | str], key: str | None, place: str | None, parts: list[Delivery]
+    ) -> int:
+        """Take in the first of these, each where it goes, and return how many make a piece."""
+        whole = [as_event(event, key, None) for event in events]
+        whole = whole[: _fitting([len(one.body) for one in whole])]
+        by_place: dict[str, tuple[list[bytes], list[Event | None]]] = {}
+        for event, one in zip(events, whole, strict=False):
+            to = self._partitions.place_for(one.key, None) if place is None else place
+            messages, given = by_place.setdefault(to, ([], []))
+            messages.append(encode_event(one.body, one.key, one.properties))
+            given.append(event if self._numbered and isinstance(event, Event) else None)
+        if self._named:
+            claim([event for _, given in by_place.values() for event in given if event is not None])
+        for to, (messages, given) in by_place.items():
+            parts += self._take(self._sender(to) or await self._opened(to), messages, given, bodies=False)
+        return len(whole)
+
+    def _take(
+        self, sender: BatchSender, records: Sequence[bytes], given: Sequence[Event | None], *, bodies: bool
+    ) -> list[Delivery]:
+        parts = sender.queue.extend(records, bodies=bodies, given=given)
+        self._accumulator.took_in(sender, len(records), sum(map(len, records)))
+        return parts
 
     async def send_batch(
         self,
@@ -203,7 +268,7 @@ class Sending(ABC):
         batch.lock()
         try:
             sender = await self._opened(place)
-            return await Delivery.of(self._accumulator.take(sender, batch.contents, (), bodies=False), place)
+            return await Delivery.of(self._take(sender, batch.contents, (), bodies=False), place)
         finally:
             batch.unlock()
 
@@ -247,3 +312,8 @@ class Sending(ABC):
                 "a producer with partition_options must be told the partition",
                 advice="give partition=..., see `partitions`",
             )
+
+
+def _fitting(sizes: list[int]) -> int:
+    """Count those of these that go into a piece."""
+    return len(sizes) if sum(sizes) <= PIECE_BYTES else max(1, bisect_right(list(accumulate(sizes)), PIECE_BYTES))

@@ -13,6 +13,7 @@ from holdfast.client.errors import HoldfastError
 from holdfast.client.produce.batch_queue import BatchQueue
 from holdfast.client.produce.delivery import PendingBatch
 from holdfast.client.transport.links import Sender
+from holdfast.records.codec import Codec
 
 # Most events of a transaction in flight to a partition: half of those that the partition remembers. So after a change
 # of leaders its node can ask the new leader about all events that were in flight.
@@ -34,28 +35,28 @@ class Book(Protocol):
 class TransactionalSender:
     """Sends the events of one transaction after the other to one partition. Implements `SenderOwner`."""
 
-    def __init__(self, partition: str, window: int) -> None:
+    def __init__(self, partition: str, window: int, codec: Codec = Codec.NONE) -> None:
         self.link: Sender | None = None
         self.ended: HoldfastError | None = None
-        self._most_events = min(window, MOST_UNDER_WAY)
-        self.queue = BatchQueue(partition, self._most_events, lambda _: None)  # the end of the transaction tells
+        most_unanswered = min(window, MOST_UNDER_WAY)
+        self.queue = BatchQueue(partition, most_unanswered, lambda _: None)  # the end of the transaction tells
+        self._codec = codec
         self._book: Book | None = None  # of all that is not settled
-        self._unanswered: dict[int, PendingBatch] = {}  # by the link's number; given up, perhaps
 
     @property
     def is_waiting(self) -> bool:
         """Something is not settled."""
-        return not all(batch.is_settled for batch in [*self._unanswered.values(), *self.queue])
+        return not all(batch.is_settled for batch in self.queue)
 
     def serve(self, book: Book) -> None:
         """Begin with a transaction, unless that was done."""
-        assert book is self._book or not list(self.queue), "an earlier transaction has left something behind"
+        assert book is self._book or not self.is_waiting, "an earlier transaction has left something behind"
         self._book = book
 
     def give_up(self, book: Book, why: HoldfastError) -> None:
         """Wait for nothing of this transaction any more; nothing of it is sent from now on."""
         if book is self._book:
-            for batch in [*self._unanswered.values(), *self.queue.withdraw(lambda _: True)]:
+            for batch in [*self.queue.sent, *self.queue.withdraw(lambda _: True)]:
                 if not batch.is_settled:
                     book.settle(batch, why)
 
@@ -64,20 +65,11 @@ class TransactionalSender:
         self.queue.release()
         self._go_on()
 
-    def not_sent(self, why: HoldfastError) -> None:
-        raise AssertionError("failures of transactions are theirs")
-
     def _go_on(self) -> None:
-        link, queue, book = self.link, self.queue, self._book
-        while link is not None and book is not None and (batch := queue.first) is not None:
-            if batch.weight > link.batch_bytes and batch.events > 1:
-                queue.cut_first(link.batch_bytes)
-            under_way = sum(one.events for one in self._unanswered.values())
-            room = min(link.credit, self._most_events - under_way)
-            if batch.events > room or not queue.has_slot(len(self._unanswered)):
-                return
-            number = link.send_batch(batch.seal(link.codec, with_digests=False), txn_id=book.txn_id)
-            self._unanswered[number] = queue.leaves()
+        link, book = self.link, self._book
+        while link is not None and book is not None and (batch := self.queue.next_for(link)) is not None:
+            sealed = batch.seal(self._codec, with_digests=False)
+            self.queue.leaves(link.send_batch(sealed, txn_id=book.txn_id))
 
     # ---------------------------------------------------------------- from the link
 
@@ -86,7 +78,7 @@ class TransactionalSender:
 
     def on_outcomes(self, outcomes: list[tuple[int, DeliveryState]]) -> None:
         for number, state in outcomes:
-            batch = self._unanswered.pop(number, None)
+            batch = self.queue.settled(number)
             if batch is not None and not batch.is_settled and self._book is not None:
                 self._book.answered(batch, state)
         self._go_on()

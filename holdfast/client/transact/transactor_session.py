@@ -138,12 +138,12 @@ class TransactorSession:
         """Open the sender of a partition, if it is not. Raises the errors of the attach."""
         async with self._attaching:
             if self.sender(partition) is None:
-                found = TransactionalSender(partition, self._options.window)
+                codec = Codec.named(self._options.compression)
+                found = TransactionalSender(partition, self._options.window, codec)
                 found.link = await self.connection.attach_sender(
-                    self._log, partition, found, bound_s=bound_s,
-                    which=self._network.log(self._log), codec=Codec.named(self._options.compression),
-                )  # fmt: skip
-                found.queue.largest = found.link.max_message_size or NO_LIMIT
+                    self._log, partition, found, bound_s=bound_s, which=self._network.log(self._log)
+                )
+                found.queue.largest = found.link.max_event_bytes or NO_LIMIT
                 if found.ended is not None:  # the link ended right after its attach
                     raise found.ended
                 self._senders[partition] = found

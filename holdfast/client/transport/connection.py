@@ -66,7 +66,6 @@ from holdfast.client.transport.links import (
 from holdfast.client.transport.security.credentials import Security
 from holdfast.client.transport.security.sasl_login import ASKS_FOR_LOGIN, login_of
 from holdfast.client.waits.suspend_aware_timeout import Patience
-from holdfast.records.codec import Codec
 from holdfast.records.record_batch import OLDEST_VERSION, VERSION, agreed_version
 
 NO_TLS_THERE = "is it a port for TLS, and does the node take this client's certificate?"
@@ -205,11 +204,10 @@ class ClientConnection(asyncio.Protocol):
         bound_s: float,
         identity: Mapping[str, Any] | None = None,
         which: Identity | None = None,
-        codec: Codec = Codec.NONE,
     ) -> Sender:
         """Attach a sending link; raises the node's refusal, a redirect included, as a typed error. `identity`: an
-        idempotent producer's, as link properties. `which`: the log that is meant. `codec`: of the record
-        batches that go to a partition; where none is named single messages go."""
+        idempotent producer's, as link properties. `which`: the log that is meant. To a partition record batches go;
+        where none is named, other messages."""
         self._check_open()
         properties = _partition_property(partition) | ({} if which is None else which.properties())
         if partition is not None:
@@ -232,7 +230,6 @@ class ClientConnection(asyncio.Protocol):
                     f"(it says {told!r})",
                     advice="install the client of the node's release, or use another AMQP client for that node",
                 )
-            sender.send_batches(codec)
         return sender
 
     async def attach_coordinator(

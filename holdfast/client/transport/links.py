@@ -17,9 +17,18 @@ from holdfast.amqp.links.receiver_link import ReceiverLink
 from holdfast.amqp.links.sender_link import SenderLink
 from holdfast.client.errors import HoldfastError
 from holdfast.client.transport.address import Address
-from holdfast.client.transport.batch_transfers import BatchTransfers
-from holdfast.records.codec import Codec
-from holdfast.records.record_batch import VERSION, RecordBatch, agreed_version
+from holdfast.records.batch_transfer import SECTION_BYTES, transfer_of
+from holdfast.records.lengths import LENGTH_BYTES
+from holdfast.records.record_batch import DIGEST_BYTES, HEAD_BYTES, VERSION, RecordBatch, agreed_version
+
+BATCH_BYTES = 256 * 1024
+"""Size of one batch, about. More would only wait longer for the first one's outcome."""
+
+OVERHEAD_BYTES = SECTION_BYTES + HEAD_BYTES
+"""Around all events of a batch together."""
+
+EVENT_BYTES = LENGTH_BYTES + DIGEST_BYTES
+"""Bytes beside each event, at most."""
 
 IN_BATCHES: Mapping[str, Any] = {protocol.RECORD_BATCHES: uint(VERSION)}
 """Property of an attach that says that the link takes record batches."""
@@ -93,27 +102,25 @@ class ClientLink:
 
 
 class Sender(ClientLink):
-    """A link that sends: single messages, or record batches."""
+    """A link that sends: single messages, or record batches, each in one message."""
 
     link: SenderLink
-    codec = Codec.NONE
-    """Codec of the batches that it sends."""
-    _batches: BatchTransfers | None = None
 
     @property
     def server(self) -> Address:
         """Address of its connection."""
         return self._connection.address
 
-    def send_batches(self, codec: Codec) -> None:
-        """Send nothing but record batches from now on: the node has agreed to that in its answer to the attach."""
-        self._batches, self.codec = BatchTransfers(self.link), codec
-
     @property
     def batch_bytes(self) -> int:
-        """See `BatchTransfers`."""
-        assert self._batches is not None, "it takes single messages"
-        return self._batches.batch_bytes
+        """Bytes of the events in one batch at most, each with EVENT_BYTES; one event may be larger."""
+        return min(BATCH_BYTES, self.link.remote_max_message_size or BATCH_BYTES) - OVERHEAD_BYTES
+
+    @property
+    def max_event_bytes(self) -> int:
+        """Size of an event at most, which goes in a batch of its own if it must; 0: there is no limit."""
+        whole = self.link.remote_max_message_size
+        return max(1, whole - OVERHEAD_BYTES - EVENT_BYTES) if whole else 0
 
     @property
     def properties(self) -> Mapping[str, Any]:
@@ -122,29 +129,18 @@ class Sender(ClientLink):
 
     @property
     def credit(self) -> int:
-        """Number of messages that may be sent now: in one batch, where it sends batches."""
-        if not self.link.is_open or self._connection.congested:
-            return 0
-        return self.link.credit if self._batches is None else self._batches.credit
-
-    @property
-    def max_message_size(self) -> int:
-        """Bytes that the node takes in one message; 0: it names no limit."""
-        return self.link.remote_max_message_size if self._batches is None else self._batches.max_message_size
+        """Number of messages that may be sent now."""
+        return 0 if not self.link.is_open or self._connection.congested else self.link.credit
 
     def send_many(self, payloads: Sequence[bytes], *, txn_id: bytes | None = None) -> range:
-        """Queue single messages, at most `credit`; their outcomes come by number. `txn_id`: they are part of a
-        transaction."""
-        assert self._batches is None, "it takes record batches"
+        """Queue messages, at most `credit`; their outcomes come by number. `txn_id`: they are part of a transaction."""
         numbers = self.link.send_many(payloads, txn_id=txn_id)
         self._connection.flush_soon()
         return numbers
 
     def send_batch(self, batch: RecordBatch, *, txn_id: bytes | None = None) -> int:
-        """Queue one batch, of at most `credit` events; its outcome comes by this number."""
-        assert self._batches is not None, "it takes single messages"
-        number = self._batches.send(batch, txn_id)
-        self._connection.flush_soon()
+        """Queue one batch, if there is credit; its outcome comes by this number."""
+        (number,) = self.send_many([transfer_of([batch])], txn_id=txn_id)
         return number
 
     # ---------------------------------------------------------------- from the connection
@@ -153,8 +149,6 @@ class Sender(ClientLink):
         self.owner.on_credit()
 
     def on_outcomes(self, outcomes: list[tuple[int, DeliveryState]]) -> None:
-        if self._batches is not None:
-            self._batches.answered([number for number, _ in outcomes])
         self.owner.on_outcomes(outcomes)
 
 

@@ -48,7 +48,6 @@ from holdfast.client.transport.redirects import MAX_HOPS, Redirects
 from holdfast.client.transport.security.credentials import Security
 from holdfast.client.waits.close_once import CloseOnce
 from holdfast.client.waits.suspend_aware_timeout import Patience
-from holdfast.records.codec import Codec
 
 T = TypeVar("T")
 
@@ -200,18 +199,16 @@ class Network:
         deadline_s: float,
         hint: HoldfastError | None = None,
         identity: Mapping[str, Any] | None = None,
-        codec: Codec = Codec.NONE,
     ) -> Sender:
-        """Attach a link that sends to a partition of a log. `deadline_s` is a time of the running loop.
-        `identity`, `codec`: see `ClientConnection.attach_sender`."""
+        """Attach a link that sends to a partition of a log. `deadline_s` is a time of the running loop. `identity`: see
+        `ClientConnection.attach_sender`."""
 
         what, begun_s = _link_to(address, partition), asyncio.get_running_loop().time()
 
         async def attach(connection: ClientConnection, bound_s: float) -> Sender:
             sender = await connection.attach_sender(
-                address, partition, owner,
-                bound_s=bound_s, identity=identity, which=self.log(address), codec=codec,
-            )  # fmt: skip
+                address, partition, owner, bound_s=bound_s, identity=identity, which=self.log(address)
+            )
             self._found(what, connection, begun_s if hint is not None else None)
             return sender
 

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from crc32c import crc32c
 
+from holdfast.amqp.links.delivery_states import RELEASED
 from holdfast.client import Event
 from holdfast.client.events import encode_event
+from holdfast.client.options import ProducerOptions
 from holdfast.client.produce import batch_queue
+from holdfast.client.produce.accumulator import Accumulator
 from holdfast.client.produce.batch_queue import BatchQueue
 from holdfast.client.produce.delivery import EVENT_COST, PendingBatch
-from holdfast.client.produce.send_many import PIECE_BYTES, PIECE_EVENTS, Pieces
+from holdfast.client.produce.partition_sender import PartitionSender
+from holdfast.client.produce.send_api import PIECE_BYTES, PIECE_EVENTS, Sending
+from holdfast.client.transport.links import Sender
 from holdfast.records.codec import Codec
 from holdfast.records.record_batch import RecordBatch
 
@@ -38,8 +45,13 @@ def batches_of(one: BatchQueue) -> list[PendingBatch]:
     one.release()
     found = []
     while one.first is not None:
-        found.append(one.leaves())
+        found.append(one.pop_first())
     return found
+
+
+def link(batch_bytes: int = 10**6) -> Sender:
+    """One that takes as much as is given to it."""
+    return cast(Sender, SimpleNamespace(credit=1, batch_bytes=batch_bytes))
 
 
 def sealed(batch: PendingBatch, *, numbered: bool = False) -> RecordBatch:
@@ -52,33 +64,54 @@ def messages_in(batches: Sequence[PendingBatch]) -> list[list[bytes]]:
     return found
 
 
-def taken(events: Sequence[Event | bytes | str], key: str | None = None) -> list[PendingBatch]:
+class SendsToOne(Sending):
+    """Everything goes into one queue; `pieces` are the sizes of what was put there at a time."""
+
+    def __init__(self) -> None:
+        self.queue, self.pieces = queue(), list[int]()
+        self._accumulator = Accumulator(ProducerOptions())
+        self._partitions = cast(Any, SimpleNamespace(place_for=lambda key, partition: "3"))
+
+    def _check_takes(self) -> None:
+        pass
+
+    def _took_a_part(self) -> None:
+        raise AssertionError("nothing fails here")
+
+    def _sender(self, partition: str) -> PartitionSender:
+        return cast(PartitionSender, self)
+
+    def pump(self) -> None:
+        pass
+
+    def _take(self, sender: Any, records: Sequence[bytes], given: Any, *, bodies: bool) -> Any:
+        self.pieces.append(len(records))
+        return super()._take(sender, records, given, bodies=bodies)
+
+
+async def taken(events: Sequence[Event | bytes | str], key: str | None = None) -> list[PendingBatch]:
     """One call of `send_many`."""
-    one = queue()
-    pieces = Pieces(events, key, "3", lambda key, partition: "3")
-    while pieces.left:
-        for part in pieces.next():
-            one.extend(part.records, bodies=part.bodies, given=part.given)
-    return batches_of(one)
+    one = SendsToOne()
+    await one.send_many(events, key=key, partition="3")
+    return batches_of(one.queue)
 
 
 @pytest.mark.parametrize("key", [None, "IBM", "k" * 300])
 @pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
-def test_bodies_are_encoded_together_as_each_for_itself(sizes: list[int], key: str | None) -> None:
+async def test_bodies_are_encoded_together_as_each_for_itself(sizes: list[int], key: str | None) -> None:
     bodies = [random.randbytes(size) for size in sizes]
-    [batch] = taken(bodies, key)
+    [batch] = await taken(bodies, key)
     assert sealed(batch).messages() == [encode_event(body, key) for body in bodies]
     assert sealed(batch).are_bodies is (key is None)
 
 
-def test_pieces_of_a_call_are_bounded_and_are_the_whole() -> None:
+async def test_pieces_of_a_call_are_bounded_and_are_the_whole() -> None:
     sent = [*bodies_of(2 * PIECE_EVENTS + 1), bytes(PIECE_BYTES // 2), bytes(PIECE_BYTES), b"next"]
-    pieces = Pieces(sent, None, "3", lambda key, partition: "3")
-    sizes = []
-    while pieces.left:
-        sizes += [len(piece.records) for piece in pieces.next()]
-    assert sizes == [PIECE_EVENTS, PIECE_EVENTS, 2, 1, 1]
-    assert [message for batch in messages_in(taken(sent)) for message in batch] == [encode_event(one) for one in sent]
+    one = SendsToOne()
+    await one.send_many(sent, partition="3")
+    assert one.pieces == [PIECE_EVENTS, PIECE_EVENTS, 2, 1, 1]
+    found = messages_in(batches_of(one.queue))
+    assert [message for batch in found for message in batch] == [encode_event(event) for event in sent]
 
 
 def test_events_stand_in_the_order_of_the_calls_whatever_they_travel_as_and_however_they_are_cut() -> None:
@@ -92,7 +125,7 @@ def test_events_stand_in_the_order_of_the_calls_whatever_they_travel_as_and_howe
         expected.extend(those)
         return those if bodies else [encode_event(body) for body in those]
 
-    for _ in range(500):
+    for number in range(500):
         bodies = chance.random() < 0.7
         roll = chance.random()
         if roll < 0.5:
@@ -106,14 +139,14 @@ def test_events_stand_in_the_order_of_the_calls_whatever_they_travel_as_and_howe
             one.put(alone)
         elif roll < 0.9:
             one.release()
-        elif (first := one.first) is not None:
-            if first.events > 1 and not first.stands_alone:
-                one.cut_first(chance.randrange(1, 40 * EVENT_COST))
-            gone = [one.leaves()]
+        elif (first := one.next_for(link(chance.randrange(1, 40 * EVENT_COST)))) is not None:
+            one.leaves(number)
             if chance.random() < 0.3:
-                one.put_back(gone)
+                assert one.came_back(number, RELEASED) is first
+                assert one.take_back() == [(first, RELEASED)]
             else:
-                found += gone
+                assert one.settled(number) is first
+                found.append(first)
     found += batches_of(one)
     assert all(batch.events <= 50 for batch in found), f"seed {seed}"
     bodies_found = [message for batch in messages_in(found) for message in batch]
@@ -164,7 +197,7 @@ def test_a_batch_is_not_given_out_before_its_turn_is_over_and_then_goes_on_being
     one.release()
     one.add(b"b", body=True)
     assert one.first is not None
-    assert messages_in([one.leaves()]) == [[encode_event(b"a"), encode_event(b"b")]]
+    assert messages_in([one.pop_first()]) == [[encode_event(b"a"), encode_event(b"b")]]
     one.add(b"c", body=True)
     assert one.first is None
 
@@ -200,3 +233,43 @@ def test_events_of_a_numbered_producer_have_digests_whatever_they_travel_as() ->
         found = sealed(batch, numbered=True)
         assert found.digests == b"".join(crc32c(event).to_bytes(4, "big") for event in found.messages())
         assert sealed(batch, numbered=True) is found, "the same one is sent again"
+
+
+def test_what_is_sent_and_not_settled_stands_before_what_waits_and_goes_back_there() -> None:
+    one = queue(1)
+    for body in bodies_of(4):
+        one.add(body, body=True)
+    one.release()
+    expected = list(one)
+    for number in (7, 8, 9):
+        one.leaves(number)
+    assert list(one) == expected
+    assert one.settled(8) is expected.pop(1)
+    assert one.settled(8) is None, "it was answered before"
+    assert one.came_back(9, RELEASED) is expected[1]
+    assert one.take_back() == [(expected[0], None), (expected[1], RELEASED)]
+    assert list(one) == expected == batches_of(one)
+
+
+def test_no_more_events_are_unanswered_than_may_be() -> None:
+    one = queue(5)
+    for events in (3, 2, 1):
+        one.extend(bodies_of(events), bodies=True)
+        alone = PendingBatch("3", lambda _: None)
+        alone.extend([encode_event(b"b")], 0, bodies=False)
+        one.put(alone)
+    one.release()
+    number = 0
+    while one.next_for(link()) is not None:
+        one.leaves(number)
+        number += 1
+    assert sum(batch.events for batch in one.sent) == 4, "a batch of two would be one too many"
+    one.settled(1)
+    assert one.next_for(link()) is not None
+
+
+def test_nothing_leaves_without_credit() -> None:
+    one = queue()
+    one.add(b"a", body=True)
+    one.release()
+    assert one.next_for(cast(Sender, SimpleNamespace(credit=0, batch_bytes=10**6))) is None

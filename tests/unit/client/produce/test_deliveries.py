@@ -234,7 +234,7 @@ async def test_who_has_a_delivery_does_not_notice_that_its_batch_was_cut() -> No
     batches, place = [], 0
     while producer.queue.first is not None:
         producer.queue.cut_first(chance.randrange(1, 9) * (1 + EVENT_COST)) if producer.queue.first.events > 1 else None
-        batches.append(producer.queue.leaves())
+        batches.append(producer.queue.pop_first())
     for batch in batches:
         stored(batch, 100 + place, place)
         place += batch.events

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from contextlib import AsyncExitStack
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from holdfast import protocol
 from holdfast.client import ConfigurationError, ProducerClient, ProducerOptions, UndeliveredError, UnsupportedError
 from holdfast.client.produce.batch_queue import MOST_EVENTS, SLOTS
-from holdfast.client.transport.batch_transfers import (
-    BATCH_BYTES,
-    EVENT_BYTES,
-    OVERHEAD_BYTES,
-    BatchTransfers,
-)
+from holdfast.client.transport.links import BATCH_BYTES, EVENT_BYTES, OVERHEAD_BYTES, Sender
 from holdfast.protocol import MOST_EVENTS_UNANSWERED
 from holdfast.records.record_batch import DIGEST_BYTES, RecordBatch
 from node.listener.incoming import batch_link
 from tests.batches import batch_of, carried
 from tests.unit.client.support.real_cluster import Nodes
 from tests.unit.client.support.tiny_node import TinyNode
+from tests.unit.listener.support.peer import eventually
 
 
 class Link:
@@ -47,47 +46,55 @@ def came_in(nodes: Nodes) -> int:
     return sum(node._listeners[0].counters.events_in for node in nodes.cluster.nodes.values())
 
 
-def put(one: BatchTransfers, *messages: bytes) -> int:
-    return one.send(batch_of(messages), None)
+def sender_over(link: Any) -> Sender:
+    connection: Any = SimpleNamespace(congested=False, flush_soon=lambda: None)
+    return Sender(connection, link, None, "a link")
 
 
-def test_a_batch_is_one_transfer_with_a_number_of_its_own() -> None:
+async def test_a_batch_is_one_transfer_with_a_number_of_its_own() -> None:
     link: Any = Link(2)
-    one = BatchTransfers(link)
-    assert [put(one, b"a", b"b", b"c"), put(one, b"d")] == [100, 101]
+    one = sender_over(link)
+    assert [one.send_batch(batch_of([b"a", b"b", b"c"])), one.send_batch(batch_of([b"d"]))] == [100, 101]
     assert list(link.sent) == [carried(batch_of([b"a", b"b", b"c"])), carried(batch_of([b"d"]))]
     assert one.credit == 0, "the link has no credit for another transfer"
 
 
-def test_no_more_is_unanswered_than_is_recognised_when_it_comes_again() -> None:
-    link: Any = Link(50)
-    one = BatchTransfers(link)
-    assert one.credit == MOST_EVENTS_UNANSWERED
-    put(one, *[b"x"] * 7000)
-    assert one.credit == MOST_EVENTS_UNANSWERED - 7000
-    one.answered([100])
-    assert one.credit == MOST_EVENTS_UNANSWERED
-    one.answered([100])
-    assert one.credit == MOST_EVENTS_UNANSWERED, "it was answered before"
+async def test_no_more_is_unanswered_than_is_recognised_when_it_comes_again(
+    node: TinyNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(protocol, "MOST_EVENTS_UNANSWERED", 5)
+    held: list[Any] = []
+    node.after_transfers = lambda connection, partition, count: held.extend([connection] * count) is None
+    async with ProducerClient(node.address, "trades", ProducerOptions(window=100)) as producer:
+        for number in range(8):
+            await producer.send(b"%d" % number, partition="0")
+            await eventually(lambda number=number: len(held) == min(number + 1, 5))
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert len(held) == 5
+        node.after_transfers = None
+        held[0].abort()
+        await producer.flush()
+    assert node.log.bodies("0") == [b"%d" % number for number in range(8)]
 
 
 def test_full_batches_may_fill_all_slots() -> None:
     assert MOST_EVENTS * SLOTS <= MOST_EVENTS_UNANSWERED
 
 
-def test_a_batch_is_no_larger_than_the_node_takes_nor_than_is_good() -> None:
-    unlimited, limited = (BatchTransfers(link) for link in (Link(1), Link(1, limit=1000)))  # type: ignore[arg-type]
+async def test_a_batch_is_no_larger_than_the_node_takes_nor_than_is_good() -> None:
+    unlimited, limited = (sender_over(link) for link in (Link(1), Link(1, limit=1000)))
     assert unlimited.batch_bytes == BATCH_BYTES - OVERHEAD_BYTES
     assert limited.batch_bytes == 1000 - OVERHEAD_BYTES
-    assert limited.max_message_size == 1000 - OVERHEAD_BYTES - EVENT_BYTES
-    assert unlimited.max_message_size == 0
+    assert limited.max_event_bytes == 1000 - OVERHEAD_BYTES - EVENT_BYTES
+    assert unlimited.max_event_bytes == 0
 
 
 @pytest.mark.parametrize("digests", [b"", b"...."])
-def test_the_largest_message_that_is_said_to_fit_does(digests: bytes) -> None:
+async def test_the_largest_message_that_is_said_to_fit_does(digests: bytes) -> None:
     link: Any = Link(1, limit=1000)
-    one = BatchTransfers(link)
-    one.send(batch_of([bytes(one.max_message_size)], digests=digests), None)
+    one = sender_over(link)
+    one.send_batch(batch_of([bytes(one.max_event_bytes)], digests=digests))
     assert len(link.sent[0]) <= 1000
 
 

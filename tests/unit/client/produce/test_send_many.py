@@ -26,7 +26,7 @@ from holdfast.client import (
 )
 from holdfast.client import sync as client_sync
 from holdfast.client.produce import batch_queue
-from holdfast.client.produce.send_many import PIECE_BYTES, PIECE_EVENTS
+from holdfast.client.produce.send_api import PIECE_BYTES, PIECE_EVENTS
 from tests.unit.client.support.idempotent import idempotent
 from tests.unit.client.support.patience import impatient
 from tests.unit.client.support.real_cluster import Nodes
@@ -258,7 +258,7 @@ async def test_chunks_nobody_answers_for_are_given_up_in_time(node: TinyNode, id
 async def test_a_call_that_is_cancelled_while_it_waits_has_sent_the_first_events(
     node: TinyNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.client.produce.send_many.PIECE_EVENTS", 10)
+    monkeypatch.setattr("holdfast.client.produce.send_api.PIECE_EVENTS", 10)
     node.credit = 0
     async with ProducerClient(node.address, "trades", ProducerOptions(max_buffered_events=10)) as producer:
         calling = asyncio.ensure_future(producer.send_many(numbers(0, 25), partition="0"))

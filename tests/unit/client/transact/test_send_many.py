@@ -21,7 +21,7 @@ from holdfast.client import (
     TransactionRolledBackError,
     sync,
 )
-from holdfast.client.produce.send_many import PIECE_EVENTS
+from holdfast.client.produce.send_api import PIECE_EVENTS
 from tests.unit.client.support.real_cluster import Nodes
 from tests.unit.client.support.transacting import bodies
 from tests.unit.listener.support.peer import eventually

@@ -307,9 +307,9 @@ async def test_a_leader_that_takes_less_refuses_what_has_a_number_and_the_others
 
         def has_paused() -> bool:
             """All have come back, and none is under way again: it would be in doubt."""
-            return producer.stats.released >= 4 and sender._sent_events == 0 and not sender._is_open
+            return producer.stats.released >= 4 and sender.queue.sent.unanswered == 0 and not sender._is_open
 
-        await eventually(lambda: sender._sent_events == 4 if in_doubt else has_paused())
+        await eventually(lambda: sender.queue.sent.unanswered == 4 if in_doubt else has_paused())
         second.lead()
         first.close_links(first.redirect_to(second))
         outcomes = await asyncio.gather(*deliveries, return_exceptions=True)
