@@ -223,7 +223,7 @@ class PartitionSender:
                         self._renew(wrong)
                     return
         except Exception as error:  # noqa: BLE001  whoever called has nothing to do with these events
-            self._breaks_down(error)
+            self._end(InternalError.of(error))
 
     def _unfit(self, batch: PendingBatch, link: Sender) -> HoldfastError | None:
         """Return what keeps a batch from being sent."""
@@ -329,16 +329,13 @@ class PartitionSender:
             try:
                 await self._live(backoff)
             except Exception as error:  # noqa: BLE001  or whoever waits for what is here would wait for ever
-                self._breaks_down(error)
+                self._end(InternalError.of(error))
         if self._failed_by is not None:
-            self._abandon_link(self._failed_by)
-            self._fail_all(self._failed_by)
+            self._end(self._failed_by)
 
-    def _breaks_down(self, error: Exception) -> None:
-        """Tell all owners of a defect of this client."""
-        defect = InternalError.of(error)
-        self._abandon_link(defect)
-        self._fail_all(defect)
+    def _end(self, error: HoldfastError) -> None:
+        self._abandon_link(error)
+        self._fail_all(error)
 
     async def _live(self, backoff: Backoff) -> None:
         """Send until something has to be decided, and decide it."""

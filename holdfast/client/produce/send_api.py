@@ -28,6 +28,8 @@ from holdfast.records.record_batch import with_heads
 PIECE_EVENTS = 1024
 PIECE_BYTES = 512 * 1024
 BODIES = frozenset({bytes, str})
+Records = tuple[str, Sequence[bytes], Sequence[Event | None]]
+"""A partition, what goes there, and the objects that learn their numbers, by place; or none at all."""
 MAX_MESSAGE_BYTES = (1 << 32) - 1 - MAX_HEAD_BYTES  # lengths are 32 bits wide wherever they are written
 
 
@@ -151,6 +153,7 @@ class Sending(ABC):
         listed: list[Any] = list(events)  # the caller may change its own while this call waits
         kinds = set(map(type, listed))
         are_bodies = kinds <= BODIES
+        first_of = self._bodies if are_bodies else self._any
         place = self._place_of_all(() if are_bodies else listed, key, partition)
         self._check_place(key, partition, listed)
         if key is None and partition is None and place is not None:
@@ -162,16 +165,17 @@ class Sending(ABC):
                 if not accumulator.has_room:
                     await self._wait_for_room()
                     self._check_takes()
-                piece = listed[taken : taken + PIECE_EVENTS]
-                sender = None if place is None else await self._opened(place)  # before events are claimed
-                if sender is not None and are_bodies:
-                    if not parts:
+                if place is not None:  # before events are claimed
+                    sender = await self._opened(place)
+                    if are_bodies and not parts:
                         sender.queue.check_sizes(listed)
-                    if str in kinds:
-                        piece = [body.encode() if isinstance(body, str) else body for body in piece]
-                    taken += self._take_bodies(sender, piece, key, parts)
-                else:
-                    taken += await self._take_any(piece, key, place, parts)
+                piece = listed[taken : taken + PIECE_EVENTS]
+                if str in kinds:
+                    piece = [event.encode() if isinstance(event, str) else event for event in piece]
+                for to, records, given in first_of(piece, key, place):
+                    sender = self._sender(to) or await self._opened(to)
+                    parts += self._take(sender, records, given, bodies=are_bodies and key is None)
+                    taken += len(records)
                 if accumulator.turn_is_over:
                     await accumulator.give_way()
                     if taken < len(listed):
@@ -189,19 +193,17 @@ class Sending(ABC):
             return None
         return self._partitions.place_for(key, partition)
 
-    def _take_bodies(self, sender: BatchSender, bodies: list[Any], key: str | None, parts: list[Delivery]) -> int:
-        """Take in the first of these, and return how many make a piece. No step is made for each of them."""
+    def _bodies(self, bodies: list[bytes], key: str | None, place: str | None) -> list[Records]:
+        """The first of these, as many as make a piece. No step is made for each of them."""
+        assert place is not None, "bodies have no keys of their own"
         records = bodies = bodies[: _fitting(list(map(len, bodies)))]
         if key is not None:
             front = key_section(key)
             records = [front + message for message in with_heads(bodies)]
-        parts += self._take(sender, records, (), bodies=key is None)
-        return len(bodies)
+        return [(place, records, ())]
 
-    async def _take_any(
-        self, events: list[Event | bytes | str], key: str | None, place: str | None, parts: list[Delivery]
-    ) -> int:
-        """Take in the first of these, each where it goes, and return how many make a piece."""
+    def _any(self, events: list[Event | bytes | str], key: str | None, place: str | None) -> list[Records]:
+        """The first of these, as many as make a piece, by where they go."""
         whole = [as_event(event, key, None) for event in events]
         whole = whole[: _fitting([len(one.body) for one in whole])]
         by_place: dict[str, tuple[list[bytes], list[Event | None]]] = {}
@@ -212,9 +214,7 @@ class Sending(ABC):
             given.append(event if self._numbered and isinstance(event, Event) else None)
         if self._named:
             claim([event for _, given in by_place.values() for event in given if event is not None])
-        for to, (messages, given) in by_place.items():
-            parts += self._take(self._sender(to) or await self._opened(to), messages, given, bodies=False)
-        return len(whole)
+        return [(to, messages, given) for to, (messages, given) in by_place.items()]
 
     def _take(
         self, sender: BatchSender, records: Sequence[bytes], given: Sequence[Event | None], *, bodies: bool

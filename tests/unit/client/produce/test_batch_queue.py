@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from itertools import count
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -259,13 +260,18 @@ def test_no_more_events_are_unanswered_than_may_be() -> None:
         alone.extend([encode_event(b"b")], 0, bodies=False)
         one.put(alone)
     one.release()
-    number = 0
-    while one.next_for(link()) is not None:
-        one.leaves(number)
-        number += 1
-    assert sum(batch.events for batch in one.sent) == 4, "a batch of two would be one too many"
+    numbers = count()
+
+    def unanswered() -> int:
+        while one.next_for(link()) is not None:
+            one.leaves(next(numbers))
+        return sum(batch.events for batch in one.sent)
+
+    assert unanswered() == 4, "a batch of two would be one too many"
     one.settled(1)
-    assert one.next_for(link()) is not None
+    assert unanswered() == 5
+    one.take_back()
+    assert unanswered() == 5, "what was taken back is not unanswered any more"
 
 
 def test_nothing_leaves_without_credit() -> None:
