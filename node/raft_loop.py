@@ -8,17 +8,18 @@ store may keep a turn's writes in memory until that sync, and write them in the 
 for each group or each append; with one write-ahead log, one sync serves all. Further turns while a sync runs, released
 in their order: that input is in one turn now, and was in several, so that with 200 events of 1 KiB in flight each cost
 8 % more and came no sooner. A task with an executor's future: from the end of the sync to the waiting work that takes a
-turn of the event loop more, which at a full load is a millisecond and more for everybody.
+turn of the event loop more, which at a full load is a millisecond and more for everybody. An executor, whose
+futures and locks are more work for a lone event than handing it over.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from math import ceil, inf
+from queue import SimpleQueue
 from typing import Protocol
 
 from cluster.raft import Clock, Disk, MultiRaft
@@ -117,7 +118,8 @@ class RaftLoop:
         self._failed = False
         self._timer: asyncio.TimerHandle | None = None
         self._stopped: asyncio.Future[None] | None = None  # asked to stop; done when the turn under way is
-        self._syncer = ThreadPoolExecutor(1, thread_name_prefix="wal-sync")
+        self._syncs: SimpleQueue[tuple[Turn, Callable[[], None]] | None] = SimpleQueue()
+        self._syncer = threading.Thread(target=self._secure_all, name="wal-sync", daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None
         self.turns = 0
         self.syncs = 0
@@ -128,6 +130,7 @@ class RaftLoop:
 
     def start(self) -> None:
         self._loop = asyncio.get_running_loop()
+        self._syncer.start()
         self.wake()  # groups opened before there was a loop to wake have had their first input already
 
     def wake(self) -> None:
@@ -144,7 +147,8 @@ class RaftLoop:
             if self._failed or not self._busy:
                 self._stopped.set_result(None)
             await self._stopped
-        self._syncer.shutdown(wait=True)
+            self._syncs.put(None)
+            self._syncer.join()
 
     def _call_soon(self) -> None:
         if self._loop is not None and self._stopped is None:
@@ -152,11 +156,11 @@ class RaftLoop:
             self._forget_timer()
             self._loop.call_soon(self._guarded, self._turn)
 
-    def _guarded(self, step: Callable[[], None]) -> None:
+    def _guarded(self, step: Callable[..., None], *arguments: object) -> None:
         """Run a step. After an error nothing more is done: memory may be ahead of the disk, and only stopping is
         safe."""
         try:
-            step()
+            step(*arguments)
         except Exception as error:  # noqa: BLE001
             self._failed = True
             self._end()
@@ -179,21 +183,25 @@ class RaftLoop:
         self.turns += 1
         if turn.needs_sync:
             self.syncs += 1
-            self._syncer.submit(self._secure, turn, self._disk.sync)
+            self._syncs.put((turn, self._disk.sync))
         elif self._disk.must_drain:
-            self._syncer.submit(self._secure, turn, self._disk.drain)
+            self._syncs.put((turn, self._disk.drain))
         else:
             self._release(turn)
 
+    def _secure_all(self) -> None:
+        """Secure turns, in a thread of its own."""
+        while (work := self._syncs.get()) is not None:
+            self._secure(*work)
+
     def _secure(self, turn: Turn, secure: Callable[[], None]) -> None:
-        """Secure a turn, in a thread of its own."""
         error: Exception | None = None
         try:
             secure()
         except Exception as failed:  # noqa: BLE001  told below, where the loop decides
             error = failed
         assert self._loop is not None
-        self._loop.call_soon_threadsafe(self._guarded, partial(self._secured, turn, error))
+        self._loop.call_soon_threadsafe(self._guarded, self._secured, turn, error)
 
     def _secured(self, turn: Turn, error: Exception | None) -> None:
         if error is not None:
