@@ -359,6 +359,7 @@ class Node:
         )
         self._migration.features.on_rise.append(self._network.tell_active_version)
         self._multiraft.on_fetch = self._fetch
+        self._multiraft.on_answers = self._turns.flush
         self._multiraft.room.waiting_bytes = self._network.waiting_bytes
         self._replicas.attach(self._network)
         self._metadata.on_role_change = self._metadata_role_changed

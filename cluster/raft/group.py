@@ -66,6 +66,7 @@ class GroupHost(Protocol):
     def is_up(self, node: NodeId) -> bool: ...
     def batch_of(self, group_id: GroupId) -> DiskBatch: ...
     def mark_dirty(self, group: RaftGroup) -> None: ...
+    def puts_off(self, group: RaftGroup) -> bool: ...
     def fetch(self, node: NodeId, request: FetchRequest) -> None: ...
 
 
@@ -456,8 +457,17 @@ class RaftGroup:
             return
         if core.state == LEADER:
             self._append_sender.commit_moved(self._multiraft.now)
+        elif self._multiraft.puts_off(self):
+            return
         if self._applier.run():
             self._multiraft.mark_dirty(self)
+
+    def apply_after_answer(self) -> None:
+        """Apply what was put off. Nobody reads what a follower has in memory: it lets go of that."""
+        if self._applier.run():
+            self._multiraft.mark_dirty(self)
+        self._reads.applied(self._core.applied_index)
+        self._log_store.let_go(self._core.applied_index)
 
     # ---- heartbeats of nodes
 
@@ -562,8 +572,7 @@ class RaftGroup:
         log_store.mark_durable(durable_index)
         if self._core.state != LEADER:
             log_store.let_go(self._core.applied_index)
-        may_wait_for_own_sync = not self._peers or self._options.eager_appends
-        if may_wait_for_own_sync and self.is_leader and log_store.durable > before:
+        if self.is_leader and log_store.durable > before and self._core.may_commit:
             self._multiraft.mark_dirty(self)
 
     @property

@@ -7,6 +7,9 @@ only then messages leave and the next turn may begin. (But for a leader's append
 `eager_appends` they leave before the write.) While a sync runs, proposals and input are taken and
 belong to the next turn.
 
+What nobody waits for comes last: a follower that has to answer for new entries applies others once it has answered, and
+writes what comes of them with its next turn, or `WRITE_LAG_S` later.
+
     turn = multiraft.turn()
     if turn is not None:
         if turn.needs_sync:
@@ -54,6 +57,9 @@ log = logging.getLogger(__name__)
 
 Send = Callable[[NodeId, list[OutgoingMessage]], None]
 
+WRITE_LAG_S = 0.05
+"""Time in which what a follower has applied is written, if no turn does it earlier."""
+
 
 class Turn:
     """Outcome of one turn: what its sync makes durable, and the messages to send after it."""
@@ -96,6 +102,8 @@ class MultiRaft:
         self.room = InflightLimit()
         self.send_budget = SendBudget(self.options.fetch_bytes_per_s)
         self.on_wake: Callable[[], None] | None = None
+        self.on_answers: Callable[[], None] | None = None
+        """Called before the write of a turn without news for the disk: what callers were told in it may leave."""
         self.on_fetch: Callable[[NodeId, FetchRequest], None] | None = None
         """Carries a request to another node's `serve_fetch`, and its answer to `deliver_fetched` here. It may take its
         time, or get lost: requests are repeated."""
@@ -122,6 +130,8 @@ class MultiRaft:
         self._budget = FetchBudget(self.options)
         self._heartbeats = NodeHeartbeats(random, self.options, self._groups, self._emit)
         self._early: dict[NodeId, list[OutgoingMessage]] = {}
+        self._put_off: list[RaftGroup] = []  # groups that apply when the turn's answers have left
+        self._write_at = inf
         # What an earlier process of this node wrote may not have been synced: the first turn does it.
         self._votes_changed = True
         self._entries_changed = False
@@ -389,6 +399,8 @@ class MultiRaft:
             self._schedule(group)
         early, self._early = self._early, {}
         self._send_all(early)
+        if self.on_answers is not None and not (self._votes_changed or self._entries_changed):
+            self.on_answers()
         self._write()
         durable = [(group, group.log_store.mark_written()) for group in ticked if group.quarantined is None]
         self._cache.shrink()
@@ -407,12 +419,28 @@ class MultiRaft:
             if not group.closed:
                 self._quarantine.guarded(group, group.after_sync, index)
         self._send_all(turn.messages)
+        self._apply_put_off()
         self.room.turn_ended()
         if self.on_fetch is not None:
             for node, request in turn.fetches:
                 self.on_fetch(node, request)
         if self.has_work:
             self._wake()
+
+    def puts_off(self, group: RaftGroup) -> bool:
+        """Tell whether a follower is to apply only once this turn's answers have left, and see to that."""
+        has_to_answer = self._in_turn and self._entries_changed
+        if has_to_answer:
+            self._put_off.append(group)
+        return has_to_answer
+
+    def _apply_put_off(self) -> None:
+        groups, self._put_off = self._put_off, []
+        for group in groups:
+            if not group.closed:
+                self._quarantine.guarded(group, group.apply_after_answer)
+        if self._batches and not self.has_work:
+            self._write_at = min(self._write_at, self.now + WRITE_LAG_S)
 
     # ---- quarantine
 
@@ -467,7 +495,7 @@ class MultiRaft:
         deadlines = self._deadlines
         while deadlines and deadlines[0][0] != deadlines[0][2].scheduled_at:
             heapq.heappop(deadlines)
-        return min(deadlines[0][0] if deadlines else inf, self._heartbeats.next_at)
+        return min(deadlines[0][0] if deadlines else inf, self._heartbeats.next_at, self._write_at)
 
     # ---- for groups and log stores
 
@@ -486,6 +514,7 @@ class MultiRaft:
         for group in list(self._dirty):
             # A callback proposed to it after its tick, or input came since: entries and hard state go together.
             self._quarantine.guarded(group, group.log_store.flush)
+        self._write_at = inf
         if self._batches:
             batches, self._batches = self._batches, {}
             batch = self._disk.batch()

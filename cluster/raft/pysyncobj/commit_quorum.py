@@ -43,6 +43,10 @@ class MatchIndex(dict[RaftMember, int]):
 
     def count(self, membership: Membership, own_last: int) -> None:
         """Look which index all of some quorum hold; once before each tick, which nothing changes in its course."""
+        self._held_by_quorum = self.held_by_quorum(membership, own_last)
+
+    def held_by_quorum(self, membership: Membership, own_last: int) -> int:
+        """Return the index that all of some quorum hold, if it may be committed, and else 0."""
         peers = membership.peers
 
         def held(node: NodeId) -> int:
@@ -52,7 +56,7 @@ class MatchIndex(dict[RaftMember, int]):
             return self.get(member, 0) if self.counts(member) else 0
 
         index = membership.quorum.held_by_all_of_one(held)
-        self._held_by_quorum = index if index >= self._own_term_from else 0
+        return index if index >= self._own_term_from else 0
 
     def __getitem__(self, member: RaftMember) -> int:
         return self._held_by_quorum

@@ -186,6 +186,11 @@ class Core(SyncObj):
         return cast(MatchIndex, getattr(self, "_SyncObj__raftMatchIndex", None))
 
     @property
+    def may_commit(self) -> bool:
+        """True if a quorum holds durable entries that are not committed."""
+        return self.match.held_by_quorum(self._membership, self._log.durable) > self.commit_index
+
+    @property
     def last_response(self) -> LastResponse:
         """Last answer of each member: `heard_at` tells the truth, `[]` what the rule for stepping down may use."""
         return self._SyncObj__lastResponseTime

@@ -59,7 +59,7 @@ class ConnectionOutput:
         self._usual_bytes = connection.config.pending_output_bytes
         self._limit_bytes = connection.config.pending_output_limit_bytes
         self._listener = listener
-        self._loop = asyncio.get_running_loop()
+        self._turns = listener.turns
         self._transport: asyncio.Transport | None = None
         self._ready: dict[Endpoint, None] = {}  # in order; those whose pump is to be called
         self._flush_due = False
@@ -89,7 +89,7 @@ class ConnectionOutput:
     def flush_soon(self) -> None:
         if not self._flush_due:
             self._flush_due = True
-            self._loop.call_soon(self._flush)
+            self._turns.flush_soon(self._flush)
 
     def pump_soon(self, endpoint: Endpoint) -> None:
         self._ready[endpoint] = None
@@ -125,14 +125,16 @@ class ConnectionOutput:
         transport = self._transport
         if transport is None:
             return
-        connection, engine = self._connection, self._engine
         try:
-            more = not self._pump_waits and self._pump()
-            while not self._stuck(transport) and (data := engine.data_to_send()):
-                transport.write(data)
+            self._give(transport)
         except Exception as error:  # noqa: BLE001 - a bug met by one peer's links must not reach another peer
-            connection.fail(error)
-            return
+            self._connection.fail(error)
+
+    def _give(self, transport: asyncio.Transport) -> None:
+        connection, engine = self._connection, self._engine
+        more = not self._pump_waits and self._pump()
+        while not self._stuck(transport) and (data := engine.data_to_send()):
+            transport.write(data)
         self._account(self._pending())
         connection.intake.account()
         connection.intake.read_or_pause()
@@ -140,7 +142,7 @@ class ConnectionOutput:
             connection.said_all()
         elif more and not connection.intake.write_paused:
             self._pump_waits = True
-            self._listener.turns.wait_to_give(self)
+            self._turns.wait_to_give(self)
 
     def _stuck(self, transport: asyncio.Transport) -> bool:
         """True if the peer does not read, and its output has reached the limit."""
@@ -148,7 +150,7 @@ class ConnectionOutput:
 
     def _pump(self) -> bool:
         """Let each ready link send one share; links with more stay ready."""
-        turns, began_s = self._listener.turns, clock_s()
+        turns, began_s = self._turns, clock_s()
         for endpoint in list(self._ready):
             if self.full or turns.output_over:
                 break

@@ -80,6 +80,19 @@ class Turns:
         self._answered = 0
         self._answerers: deque[asyncio.Future[None]] = deque()
         self._due = False
+        self._outputs: list[Callable[[], None]] = []
+
+    def flush_soon(self, flush: Callable[[], None]) -> None:
+        """Flush a connection's output when the turn ends, if nobody does earlier."""
+        if not self._outputs:
+            asyncio.get_running_loop().call_soon(self.flush)
+        self._outputs.append(flush)
+
+    def flush(self) -> None:
+        """Flush the output of all connections that have asked for it."""
+        outputs, self._outputs = self._outputs, []
+        for flush in outputs:
+            flush()
 
     def used_input(self, took_s: float) -> None:
         self.input_s += took_s

@@ -7,8 +7,9 @@ import random
 import pytest
 
 from cluster.raft import InvariantBroken, MultiRaft, RaftMessage, RaftOptions
+from cluster.raft.multiraft import WRITE_LAG_S
 from tests.simulation.world.disk import SimBatch, SimDisk
-from tests.unit.raft.cluster import GROUP, HandClock, ListMachine, RaftStage
+from tests.unit.raft.cluster import GROUP, STEP_S, HandClock, ListMachine, RaftStage
 
 
 class Recorder:
@@ -138,6 +139,73 @@ def test_a_commit_alone_needs_no_sync() -> None:
     syncs = stage.disks[1].syncs
     stage.until(lambda: stage.machines[1].applied == [b"a"])
     assert stage.disks[1].syncs == syncs
+
+
+def test_a_follower_answers_before_it_applies_and_writes_that_a_little_later() -> None:
+    """Who waits for its answer does not wait for what it applies, nor the disk for a turn of its own."""
+    stage = RaftStage()
+    stage.elect(1)
+    stage.run(0.2)
+    stage.propose(1, "a")
+    stage.until(lambda: stage.group(1).commit_index == stage.group(1).last_index)
+    follower, machine, disk = stage.multirafts[2], stage.machines[2], stage.disks[2]
+    stage.hold(1, 2)
+    stage.propose(1, "b")  # its append tells of the commit of "a"
+    stage.run(STEP_S)
+    follower.deliver(1, stage.held[1, 2])
+    turn = follower.turn()
+    assert turn is not None
+    assert machine.applied == []
+    follower.release(turn)
+    assert machine.applied == [b"a"]
+    row = b"o" + (stage.group(2).last_index - 1).to_bytes(8)
+    assert disk.get(row) is None
+    assert not follower.has_work
+    stage.clock.now += WRITE_LAG_S
+    assert follower.next_deadline() <= stage.clock.now
+    turn = follower.turn()
+    assert turn is not None
+    assert not turn.needs_sync
+    assert disk.get(row) == b"\0a"
+    assert follower.next_deadline() > stage.clock.now
+
+
+def test_the_leaders_own_sync_calls_for_a_turn_only_if_a_quorum_waits_for_it() -> None:
+    stage = RaftStage(options=RaftOptions(eager_appends=True))
+    stage.elect(1)
+    stage.run(0.2)
+    stage.hold(1, 2)
+    stage.hold(1, 3)
+    stage.propose(1, "a")
+    leader = stage.multirafts[1]
+    turn = leader.turn()
+    assert turn is not None
+    stage.disks[1].sync()
+    leader.release(turn)
+    assert not leader.has_work
+
+
+def test_what_callers_were_told_leaves_before_a_write_that_nobody_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = RaftStage()
+    stage.elect(1)
+    stage.run(0.2)
+    outcomes = stage.propose(1, "a")
+    told: list[int] = []
+    leader, disk = stage.multirafts[1], stage.disks[1]
+    write = disk.write
+    leader.on_answers = lambda: told.append(len(outcomes))
+
+    def writing(batch: SimBatch) -> None:
+        assert not outcomes or told[-1] == 1
+        write(batch)
+
+    monkeypatch.setattr(disk, "write", writing)
+    turn = leader.turn()
+    assert turn is not None
+    assert told == [], "the followers' work waits for this write"
+    leader.release(turn)
+    stage.until(lambda: len(outcomes) == 1)
+    assert told[-1] == 1
 
 
 def test_the_loop_is_woken_once_per_batch_of_input() -> None:

@@ -105,3 +105,14 @@ async def test_what_lost_connections_leave_is_released_a_little_in_a_turn(clock:
         seen.append(len(released) - before)
     assert "".join(released) == "aaabbb"
     assert max(seen) == 2
+
+
+async def test_output_is_flushed_once_in_a_turn_or_earlier_if_somebody_likes() -> None:
+    turns, flushed = Turns(), []
+    turns.flush_soon(lambda: flushed.append("a"))
+    turns.flush_soon(lambda: flushed.append("b"))
+    turns.flush()
+    assert flushed == ["a", "b"]
+    turns.flush_soon(lambda: flushed.append("c"))
+    await asyncio.sleep(0)
+    assert flushed == ["a", "b", "c"]
