@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
 from node.listener.limits import fair_scheduling as module
 from node.listener.limits.fair_scheduling import ANSWERS, ENDING_S, INPUT_S, OUTPUT_S, WAITING_S, Turns
+from tests.unit.listener.support.cluster import ListenerCluster
 
 
 class Clock:
@@ -116,3 +118,12 @@ async def test_output_is_flushed_once_in_a_turn_or_earlier_if_somebody_likes() -
     turns.flush_soon(lambda: flushed.append("c"))
     await asyncio.sleep(0)
     assert flushed == ["a", "b", "c"]
+
+
+async def test_the_turn_of_a_nodes_groups_flushes_before_a_write_that_nobody_waits_for(tmp_path: Path) -> None:
+    async with ListenerCluster(tmp_path) as cluster:
+        node, flushed = cluster.nodes[1], []
+        node._turns.flush_soon(lambda: flushed.append("a"))
+        assert node._multiraft.on_answers is not None
+        node._multiraft.on_answers()
+        assert flushed == ["a"]
