@@ -50,6 +50,7 @@ from node.listener.limits.memory_budgets import Accounts
 from node.members.known_peers import KnownPeers
 from node.members.metadata_members import MetadataMembers
 from node.monitoring import Drain, Health, LoopWatch, Metrics, MonitoringServer, NodeParts, StartupState
+from node.movement.client_waits import ClientWaits
 from node.movement.driver import MoveDriver
 from node.movement.lagging_leaders import hand_over_if_lagging
 from node.movement.pace import CopyPace
@@ -171,6 +172,7 @@ class Node:
         self._tasks.append(asyncio.create_task(self._migrate(), name="migration"))
         self._tasks.append(asyncio.create_task(self._confirm_metadata(), name="confirm metadata"))
         self._tasks.append(asyncio.create_task(self._drive_moves(), name="moves"))
+        self._tasks.append(asyncio.create_task(self._pace.run(), name="pace of copies"))
         self._tasks.append(asyncio.create_task(self._members.run(), name="metadata members"))
         self._tasks.append(asyncio.create_task(self._balancer.run(), name="balance"))
         watching = watch_clock(self._clock, self._clock_memory, self._drain, self._failed)
@@ -239,10 +241,10 @@ class Node:
         self._compose_network()
         self._loop = RaftLoop(self._multiraft, self._disk, clock, self._replicas.input, self._failed)
         self._replicas.on_failed = self._failed
-        pace = CopyPace(self._multiraft.send_budget, lambda: (self._loop.turns, self._loop.turns_s))
+        self._compose_pace(clock)
         execute, features = self._proposer.execute, self._migration.features
         self._moves = MoveDriver(
-            self._multiraft, self._view, execute, self._network, features, pace, lambda: self._metadata.is_leader
+            self._multiraft, self._view, execute, self._network, features, lambda: self._metadata.is_leader
         )
         self._routing_events.subscribe(self._moves.look)
         self._replicas.move_status = self._moves.status
@@ -314,6 +316,12 @@ class Node:
             features=features,
         )
         self._bootstrap = Bootstrap(self._metadata, frozenset(founders) - {self.node_id}) if founders else None
+
+    def _compose_pace(self, clock: _Monotonic) -> None:
+        waits = ClientWaits(self._multiraft.groups, clock.monotonic)
+        self._pace = CopyPace(
+            self._multiraft.copies, lambda: (self._loop.turns, self._loop.turns_s), waits, clock.monotonic
+        )
 
     def _compose_network(self) -> None:
         """Compose the network to the other nodes: what they are told and may ask for."""

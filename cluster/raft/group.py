@@ -46,7 +46,7 @@ from cluster.raft.replication.append_sender import AppendSender
 from cluster.raft.replication.inflight_limit import InflightLimit
 from cluster.raft.replication.message_encoding import IncomingMessage, OutgoingMessage, Stamp
 from cluster.raft.replication.step import Stepper
-from cluster.raft.snapshot.bandwidth import FetchBudget, SendBudget
+from cluster.raft.snapshot.bandwidth import CopyBudgets
 from cluster.raft.snapshot.catch_up import CatchUp
 from cluster.raft.status import describe
 
@@ -60,7 +60,7 @@ class GroupHost(Protocol):
 
     now: float
     room: InflightLimit
-    send_budget: SendBudget
+    copies: CopyBudgets
     is_let_in: bool
 
     def is_up(self, node: NodeId) -> bool: ...
@@ -84,7 +84,6 @@ class RaftGroup:
         randomness: random.Random,
         preferred: NodeId | None,
         disk: Disk,
-        budget: FetchBudget,
         draws: random.Random,
         keep_entries: int | None,
         heartbeats: NodeHeartbeats,
@@ -104,6 +103,7 @@ class RaftGroup:
         self.closed = False
         self.quarantined: str | None = None  # why nothing more is done with it on this node
         self._batch = partial(multiraft.batch_of, group_id)
+        budget = multiraft.copies.into
         self._catch_up = CatchUp(group_id, self.name, log_store, machine, options, disk, budget, self._batch, draws)
         self._membership = Membership(self_id, log_store)
         self._reads = ReadIndex(self.name, self._membership)
@@ -136,6 +136,7 @@ class RaftGroup:
             self._catch_up.snapshot_receiver,
             self._reads,
             self._links,
+            self._multiraft.copies,
         )
         self._links.peers = peers
         self._core = Core(membership, log_store, self._step, self, options)
@@ -143,7 +144,7 @@ class RaftGroup:
         self._election.links = self._links
         self._append_sender = AppendSender(
             membership, stamp, log_store, self._core, self._step, options, append_emit, addressed(append_emit),
-            self._links, self._may_rest, self._multiraft.room, self._multiraft.send_budget,
+            self._links, self._may_rest, self._multiraft.room, self._multiraft.copies.out,
         )  # fmt: skip
         self._links.resume = self._resume
         self._leadership_transfer = LeadershipTransfer(

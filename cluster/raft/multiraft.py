@@ -49,9 +49,9 @@ from cluster.raft.quarantine import GROUP_FAULTS, NothingStored, Quarantine, unl
 from cluster.raft.raft_pb2 import FetchReply, FetchRequest, RaftMessage
 from cluster.raft.replication.inflight_limit import InflightLimit
 from cluster.raft.replication.message_encoding import IncomingMessage, OutgoingMessage
-from cluster.raft.snapshot.bandwidth import FetchBudget, SendBudget
+from cluster.raft.snapshot.bandwidth import CopyBudgets
 from cluster.raft.snapshot.sender import SnapshotSender
-from cluster.versions import UNSET
+from cluster.versions import MEMBERS_CHANGE_FROM, UNSET
 
 log = logging.getLogger(__name__)
 
@@ -100,7 +100,7 @@ class MultiRaft:
         self.active_version = active_version
         self.now = clock.monotonic()
         self.room = InflightLimit()
-        self.send_budget = SendBudget(self.options.fetch_bytes_per_s)
+        self.copies = CopyBudgets(self.options)
         self.on_wake: Callable[[], None] | None = None
         self.on_answers: Callable[[], None] | None = None
         """Called before the write of a turn without news for the disk: what callers were told in it may leave."""
@@ -127,7 +127,6 @@ class MultiRaft:
         self._outbox: dict[NodeId, list[OutgoingMessage]] = {}
         self._fetches: list[tuple[NodeId, FetchRequest]] = []
         self._fetched: list[tuple[NodeId, FetchReply]] = []
-        self._budget = FetchBudget(self.options)
         self._heartbeats = NodeHeartbeats(random, self.options, self._groups, self._emit)
         self._early: dict[NodeId, list[OutgoingMessage]] = {}
         self._put_off: list[RaftGroup] = []  # groups that apply when the turn's answers have left
@@ -239,7 +238,7 @@ class MultiRaft:
         return RaftGroup(
             group_id, self.node_id, machine, log_store, self, self._emit, append_emit, options,
             random.Random(self._random.getrandbits(64)), preferred,
-            disk, self._budget, random.Random(self._random.getrandbits(64)), keep_entries,
+            disk, random.Random(self._random.getrandbits(64)), keep_entries,
             self._heartbeats,
         )  # fmt: skip
 
@@ -288,11 +287,15 @@ class MultiRaft:
         whatever goes wrong costs that node its piece and nobody else: the group may have no majority without its
         leader."""
         self._enter()
-        group = self._groups.get(request.group)
+        group, budget = self._groups.get(request.group), self.copies.out
         if group is None:
             return SnapshotSender.refuse(request, f"node {self.node_id} has no such group")
+        if budget.opens_at(self.now) is not None and self.active_version() >= MEMBERS_CHANGE_FROM:
+            return SnapshotSender.put_off(request, budget.rest_ms(self.now) + 1)
         try:
-            return group.serve_fetch(sender, request, self.now)
+            reply = group.serve_fetch(sender, request, self.now)
+            budget.charge(len(reply.body), self.now)
+            return reply
         except NodeUnfit:
             raise
         except GROUP_FAULTS as error:

@@ -97,20 +97,22 @@ class AppendEntries(_message.Message):
     def __init__(self, sequence: _Optional[int] = ..., commit_index: _Optional[int] = ..., has_previous: _Optional[bool] = ..., previous_index: _Optional[int] = ..., previous_term: _Optional[int] = ..., entries: _Optional[_Iterable[bytes]] = ..., entry_terms: _Optional[_Iterable[int]] = ..., retained_from: _Optional[int] = ..., release_index: _Optional[int] = ..., release_mark: _Optional[int] = ..., acknowledged_index: _Optional[int] = ..., acknowledged_term: _Optional[int] = ..., quiesce: _Optional[bool] = ..., entries_beside: _Optional[bool] = ...) -> None: ...
 
 class AppendReply(_message.Message):
-    __slots__ = ("sequence", "next_index", "success", "reset", "mute", "quiesced")
+    __slots__ = ("sequence", "next_index", "success", "reset", "mute", "quiesced", "rest_ms")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     NEXT_INDEX_FIELD_NUMBER: _ClassVar[int]
     SUCCESS_FIELD_NUMBER: _ClassVar[int]
     RESET_FIELD_NUMBER: _ClassVar[int]
     MUTE_FIELD_NUMBER: _ClassVar[int]
     QUIESCED_FIELD_NUMBER: _ClassVar[int]
+    REST_MS_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     next_index: int
     success: bool
     reset: bool
     mute: int
     quiesced: bool
-    def __init__(self, sequence: _Optional[int] = ..., next_index: _Optional[int] = ..., success: _Optional[bool] = ..., reset: _Optional[bool] = ..., mute: _Optional[int] = ..., quiesced: _Optional[bool] = ...) -> None: ...
+    rest_ms: int
+    def __init__(self, sequence: _Optional[int] = ..., next_index: _Optional[int] = ..., success: _Optional[bool] = ..., reset: _Optional[bool] = ..., mute: _Optional[int] = ..., quiesced: _Optional[bool] = ..., rest_ms: _Optional[int] = ...) -> None: ...
 
 class VoteRequest(_message.Message):
     __slots__ = ("last_index", "last_term", "pre", "transfer", "round", "others_grant")
@@ -203,20 +205,22 @@ class FetchRequest(_message.Message):
     def __init__(self, group: _Optional[int] = ..., version: _Optional[int] = ..., number: _Optional[int] = ..., snapshot: _Optional[int] = ..., entries_from: _Optional[int] = ..., rows_after: _Optional[bytes] = ..., state_from: _Optional[int] = ..., max_bytes: _Optional[int] = ...) -> None: ...
 
 class FetchReply(_message.Message):
-    __slots__ = ("group", "version", "number", "checksum", "body", "active")
+    __slots__ = ("group", "version", "number", "checksum", "body", "active", "rest_ms")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     CHECKSUM_FIELD_NUMBER: _ClassVar[int]
     BODY_FIELD_NUMBER: _ClassVar[int]
     ACTIVE_FIELD_NUMBER: _ClassVar[int]
+    REST_MS_FIELD_NUMBER: _ClassVar[int]
     group: int
     version: int
     number: int
     checksum: int
     body: bytes
     active: int
-    def __init__(self, group: _Optional[int] = ..., version: _Optional[int] = ..., number: _Optional[int] = ..., checksum: _Optional[int] = ..., body: _Optional[bytes] = ..., active: _Optional[int] = ...) -> None: ...
+    rest_ms: int
+    def __init__(self, group: _Optional[int] = ..., version: _Optional[int] = ..., number: _Optional[int] = ..., checksum: _Optional[int] = ..., body: _Optional[bytes] = ..., active: _Optional[int] = ..., rest_ms: _Optional[int] = ...) -> None: ...
 
 class Manifest(_message.Message):
     __slots__ = ("snapshot", "base_index", "base_term", "index", "state_bytes", "configuration")

@@ -31,7 +31,6 @@ from cluster.raft.membership.changes import (
 )
 from cluster.raft.membership.configuration import Configuration
 from node.movement.lagging_leaders import LaggingLeaders, Peers
-from node.movement.pace import CopyPace
 from node.movement.transfer_patience import TransferPatience
 
 log = logging.getLogger("holdfast.moves")
@@ -87,11 +86,9 @@ class MoveDriver:
         execute: Execute,
         peers: Peers,
         features: Features,
-        pace: CopyPace,
         leads_metadata: Callable[[], bool],
     ) -> None:
         """`leads_metadata`: this node looks after moves of groups that have no leader."""
-        self._pace = pace
         self._leads_metadata = leads_metadata
         self._multiraft = multiraft
         self._view = view
@@ -154,8 +151,6 @@ class MoveDriver:
             del self._watched[number]
         for number in self._watched.keys() - led:
             self._watched[number].status = None
-        if led:
-            self._pace.look(now)
         return bool(led)
 
     def _ahead(self, now: float) -> dict[int, PartitionRecord]:

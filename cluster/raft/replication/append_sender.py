@@ -34,7 +34,7 @@ from cluster.raft.replication.inflight_limit import InflightLimit
 from cluster.raft.replication.message_encoding import EncodedAppend, OutgoingMessage, Stamp
 from cluster.raft.replication.progress import Progress
 from cluster.raft.replication.step import Stepper
-from cluster.raft.snapshot.bandwidth import PACED_APPEND_BYTES, SendBudget
+from cluster.raft.snapshot.bandwidth import PACED_APPEND_BYTES, PACED_APPEND_ENTRIES, CopyBudget
 
 FAR_ENTRIES = 64
 """A replica that lacks no more is sent them like any follower."""
@@ -58,7 +58,7 @@ class AppendSender:
         links: QuietLinks,
         may_rest: Callable[[], bool],
         room: InflightLimit,
-        budget: SendBudget,
+        budget: CopyBudget,
     ) -> None:
         """`may_rest`: nothing else in the group needs the followers' answers."""
         self._membership = membership
@@ -204,27 +204,29 @@ class AppendSender:
                 )
                 return sent
             is_copy = member not in self._membership.voting and end - start >= FAR_ENTRIES
-            if is_copy and (opens_at := self._budget.opens_at(now)) is not None:
+            if is_copy and (opens_at := self._budget.opens_at(now, node)) is not None:
                 self._paced_until = min(self._paced_until, opens_at)
                 return sent
             key = (start, end, member.birth)
             if key not in built:
-                built[key] = self._build(start, int(end), member.birth, PACED_APPEND_BYTES if is_copy else inf)
+                built[key] = self._build(start, int(end), member.birth, is_copy=is_copy)
             message, count, size = built[key]
             self._links.speaks(node)
             self._emit(node, message)
             self._room.use(node, size)
             if is_copy:
-                self._budget.charge(size, now)
+                self._budget.charge(size, now, count)
             progress.sent(message.sequence, size, now)
             next_index[member] = start + count
             sent = True
         return sent
 
-    def _build(self, start: int, end: int, birth: int, most_bytes: float) -> tuple[EncodedAppend, int, int]:
+    def _build(self, start: int, end: int, birth: int, *, is_copy: bool) -> tuple[EncodedAppend, int, int]:
         options, log_store = self._options, self._log_store
-        most = min(options.max_append_entries, end - start + 1)
-        data, terms = log_store.take(start, most, int(min(options.max_append_bytes, most_bytes)))
+        most, most_bytes = options.max_append_entries, options.max_append_bytes
+        if is_copy:
+            most, most_bytes = min(most, PACED_APPEND_ENTRIES), min(most_bytes, PACED_APPEND_BYTES)
+        data, terms = log_store.take(start, min(most, end - start + 1), most_bytes)
         core, previous = self._core, (start - 1, log_store.term_at(start - 1))
         message = self._stamp.append_entries(
             core.term, self._next_sequence(), core.commit_index, previous, data, terms, birth

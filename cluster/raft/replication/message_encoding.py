@@ -181,6 +181,7 @@ class Stamp:
         reset: bool,
         mute: int = 0,
         quiesced: bool = False,
+        rest_ms: int = 0,
     ) -> RaftMessage:
         message = self._message(term)
         body = message.append_reply
@@ -190,6 +191,8 @@ class Stamp:
         body.reset = reset
         body.mute = mute
         body.quiesced = quiesced
+        if rest_ms:
+            body.rest_ms = rest_ms
         return message
 
     def vote_request(

@@ -22,6 +22,8 @@ from typing import Any
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
+from cluster.raft.snapshot.bandwidth import LONGEST_REST_MS
+
 Range = tuple[int, int]
 
 MAX_TERM = 1 << 60
@@ -40,6 +42,8 @@ NODE: Range = (0, (1 << 31) - 1)
 VERSION: Range = (0, (1 << 32) - 1)
 BIRTH: Range = (0, (1 << 32) - 1)
 COUNT: Range = (0, (1 << 32) - 1)
+REST_MS: Range = (0, LONGEST_REST_MS)
+"""A peer that says more would keep its copies waiting for longer than anybody remembers."""
 SEQUENCE: Range = (0, 1 << 62)
 """Sequence numbers of one process's messages."""
 ANY: Range = (0, (1 << 64) - 1)
@@ -69,6 +73,7 @@ RAFT_RANGES: dict[str, Range] = {
     "AppendReply.sequence": SEQUENCE,
     "AppendReply.next_index": INDEX,
     "AppendReply.mute": ANY,
+    "AppendReply.rest_ms": REST_MS,
     "NodeHeartbeat.life": ANY,
     "NodeHeartbeat.sequence": SEQUENCE,
     "NodeHeartbeat.quiet": ANY,
@@ -93,6 +98,7 @@ RAFT_RANGES: dict[str, Range] = {
     "FetchReply.number": SEQUENCE,
     "FetchReply.checksum": ANY,
     "FetchReply.active": VERSION,
+    "FetchReply.rest_ms": REST_MS,
     "Manifest.snapshot": ANY,
     "Manifest.base_index": INDEX,
     "Manifest.base_term": TERM,

@@ -52,6 +52,7 @@ from cluster.raft.read_index import ReadIndex
 from cluster.raft.replication.message_encoding import IncomingMessage, ReceivedAppend, Stamp
 from cluster.raft.replication.message_validation import RAFT, term_fault
 from cluster.raft.replication.progress import Progress
+from cluster.raft.snapshot.bandwidth import CopyBudgets
 from cluster.raft.snapshot.receiver import SnapshotReceiver
 
 log = logging.getLogger(__name__)
@@ -74,6 +75,7 @@ class Stepper(Transport):
         snapshot_receiver: SnapshotReceiver,
         reads: ReadIndex,
         links: QuietLinks,
+        copies: CopyBudgets,
     ) -> None:
         """`mark`: not 0; tells this life of a mute member from others."""
         super().__init__(None, None, ())
@@ -88,11 +90,13 @@ class Stepper(Transport):
         self._snapshot_receiver = snapshot_receiver
         self._reads = reads
         self._links = links
+        self._copies = copies
         self.vote_recovery = VoteRecovery(membership)
         self.core: Core
         self.progress: dict[NodeId, Progress] = {}
         self.next_sequence = 1
         self._answering = 0
+        self._rest_ms = 0
         self._voters: set[tuple[int, NodeId]] = set()
         self.refused = 0  # messages with values that cannot be
         self._handlers: dict[str, Callable[[RaftMember, RaftMessage, float], None]] = {
@@ -132,8 +136,9 @@ class Stepper(Transport):
             next_index = self._hint(next_index)
         mute = self._mark if self._log_store.mute else 0
         return self._stamp.append_reply(
-            self.core.term, self._answering, next_index, success=success, reset=reset, mute=mute, quiesced=quiesced
-        )
+            self.core.term, self._answering, next_index, success=success, reset=reset, mute=mute, quiesced=quiesced,
+            rest_ms=self._rest_ms,
+        )  # fmt: skip
 
     def _hint(self, next_index: int) -> int:
         """Hint for a rejection (L6): skip our whole run of the conflicting term, but nothing that is committed here."""
@@ -256,7 +261,7 @@ class Stepper(Transport):
                 self._links.rest(member.id, now)
             self._tell(member, self._reply(end + 1, success=True, reset=False, quiesced=quiesced))
         else:
-            self._append(member, term, body, entries, skip)
+            self._append(member, term, body, entries, skip, now)
 
     def _may_rest(self, end: int) -> bool:
         """True if this follower has and has applied all that the leader has, and nothing else is going on."""
@@ -278,7 +283,9 @@ class Stepper(Transport):
     def _has(self, index: int, term: int) -> bool:
         return index <= self._log_store.last and self._log_store.term_at(index) == term
 
-    def _append(self, member: RaftMember, term: int, body: AppendEntries, entries: Sequence[bytes], skip: int) -> None:
+    def _append(
+        self, member: RaftMember, term: int, body: AppendEntries, entries: Sequence[bytes], skip: int, now: float
+    ) -> None:
         """Deliver what we lack; the library truncates after the new previous entry (A2)."""
         log_store = self._log_store
         index = body.previous_index + skip
@@ -291,6 +298,9 @@ class Stepper(Transport):
         terms = body.entry_terms
         first = body.previous_index + 1
         lacking = [(data, first + i, terms[i]) for i, data in enumerate(entries) if i >= skip]
+        if not self._membership.is_voter:
+            self._copies.into.charge(sum(map(len, entries)), now, len(entries))
+            self._rest_ms = self._copies.into.rest_ms(now)
         self._deliver(
             member,
             {
@@ -302,6 +312,7 @@ class Stepper(Transport):
                 "entries": lacking,
             },
         )
+        self._rest_ms = 0
 
     def _reject(self, member: RaftMember, term: int, body: AppendEntries) -> None:
         """The library answers "go back"; it needs no entries for that."""
@@ -329,6 +340,8 @@ class Stepper(Transport):
             return
         reply = message.append_reply
         progress = self.progress[member.id]
+        if reply.rest_ms:
+            self._copies.out.rest(member.id, now + reply.rest_ms / 1000)
         if self.vote_recovery.heard(member.id, reply.mute, reply.sequence, self.next_sequence):
             self._forget(member, progress)
             self._links.wake_all(now)  # its vote comes back by answers of all the others

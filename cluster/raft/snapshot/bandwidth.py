@@ -1,20 +1,89 @@
-"""Bandwidth of copies: how many bytes a second a node fetches, and for how many groups at a time; and how many it sends
-to replicas that do not count yet."""
+"""Bandwidth of copies: how many bytes a second a node sends to replicas that are far behind, and takes in itself.
+
+The rule: each direction has one budget, which all groups of the node share, for snapshots and for entries alike. A
+receiver tells its senders how long they are to rest, since several may have something for it. An entry costs what
+`ENTRY_COST_BYTES` do at least: many small ones keep a node busy for longer than their bytes.
+"""
 
 from __future__ import annotations
 
-from cluster.raft.interfaces import GroupId
+from math import inf
+
+from cluster.raft.interfaces import GroupId, NodeId
 from cluster.raft.options import RaftOptions
 
+FLOOR_BYTES_PER_S = 4 << 20
+"""A copy goes on so fast at least, however busy the node is: else it might never end."""
 
-class FetchBudget:
-    """Limits that all groups of a node share: bytes fetched per second, and groups rebuilt at a time."""
+BURST_S = 0.05
+"""Worth of bytes that may go at once: timers of a busy loop are not more exact."""
+
+ENTRY_COST_BYTES = 4 << 10
+
+PACED_APPEND_BYTES = 512 << 10
+PACED_APPEND_ENTRIES = 64
+"""Entries in one append to a replica that is far behind: what clients send goes in between. On a busy machine so many
+take the receiver two milliseconds."""
+
+LONGEST_REST_MS = 10_000
+"""A sender is asked to rest for so long at most."""
+
+
+class CopyBudget:
+    """Bytes per second in one direction."""
+
+    def __init__(self, bytes_per_s: int) -> None:
+        self._most = bytes_per_s
+        self.bytes_per_s = float(bytes_per_s)
+        self.used_at = -inf
+        self._free_at = 0.0
+        self._rests: dict[NodeId, float] = {}
+
+    @property
+    def most(self) -> int:
+        """Bytes a second that are never exceeded."""
+        return self._most
+
+    @most.setter
+    def most(self, bytes_per_s: int) -> None:
+        self._most = bytes_per_s
+        self.bytes_per_s = min(self.bytes_per_s, float(bytes_per_s))
+
+    def charge(self, size: int, now: float, entries: int = 0) -> None:
+        cost = max(size, entries * ENTRY_COST_BYTES)
+        self._free_at = max(self._free_at, now) + cost / self.bytes_per_s
+        self.used_at = now
+
+    def opens_at(self, now: float, node: NodeId = 0) -> float | None:
+        """Time from which more may be sent, to a node that may have asked for a rest; None: now."""
+        at = max(self._free_at - BURST_S, self._rests.get(node, 0.0))
+        return None if at <= now else at
+
+    def rest_ms(self, now: float) -> int:
+        """Time that a sender is to rest for the sake of this budget."""
+        return min(LONGEST_REST_MS, max(0, int(1000 * (self._free_at - BURST_S - now))))
+
+    def rest(self, node: NodeId, until: float) -> None:
+        """Send nothing to a node for a while, because it says so."""
+        self._rests[node] = until
+
+    def adapt(self, *, is_busy: bool) -> None:
+        """Go slower while clients feel it, and faster else, within bounds. Called four times a second."""
+        wanted = self.bytes_per_s * 0.7 if is_busy else self.bytes_per_s * 1.25 + FLOOR_BYTES_PER_S
+        self.bytes_per_s = min(float(self._most), max(float(FLOOR_BYTES_PER_S), wanted))
+
+    def begin_slowly(self) -> None:
+        """Go as slowly as it may be: how much clients bear has yet to be seen."""
+        self.bytes_per_s = min(float(self._most), float(FLOOR_BYTES_PER_S))
+
+
+class FetchBudget(CopyBudget):
+    """Budget of what comes in, with slots for the groups that fetch snapshots."""
 
     def __init__(self, options: RaftOptions) -> None:
-        self._bytes_per_s = options.fetch_bytes_per_s
+        super().__init__(options.fetch_bytes_per_s)
         self._slots = options.fetch_groups
         self._active: set[GroupId] = set()
-        self.free_at = 0.0
 
     def enter(self, group: GroupId) -> bool:
         if group not in self._active and len(self._active) >= self._slots:
@@ -25,36 +94,22 @@ class FetchBudget:
     def leave(self, group: GroupId) -> None:
         self._active.discard(group)
 
-    def charge(self, size: int, now: float) -> None:
-        self.free_at = max(self.free_at, now) + size / self._bytes_per_s
 
+class CopyBudgets:
+    """Budgets of a node, one for each direction."""
 
-FLOOR_BYTES_PER_S = 4 << 20
-"""A copy goes on so fast at least, however busy the node is: else it might never end."""
+    def __init__(self, options: RaftOptions) -> None:
+        self.out = CopyBudget(options.fetch_bytes_per_s)
+        self.into = FetchBudget(options)
 
-BURST_S = 0.05
-"""Worth of bytes that may go at once: timers of a busy loop are not more exact."""
-
-PACED_APPEND_BYTES = 512 << 10
-"""Entries in one append to a replica that is far behind: what clients send goes in between."""
-
-
-class SendBudget:
-    """Bytes per second that all groups of a node send to replicas which are to come, and are far behind."""
-
-    def __init__(self, bytes_per_s: int) -> None:
-        self._most = max(bytes_per_s, FLOOR_BYTES_PER_S)
-        self.bytes_per_s = float(self._most)
-        self._free_at = 0.0
-
-    def charge(self, size: int, now: float) -> None:
-        self._free_at = max(self._free_at, now) + size / self.bytes_per_s
-
-    def opens_at(self, now: float) -> float | None:
-        """Time from which more may be sent; None: now."""
-        return None if self._free_at <= now + BURST_S else self._free_at
+    def limit(self, bytes_per_s: int) -> None:
+        """Set the limit of each direction."""
+        self.out.most = self.into.most = bytes_per_s
 
     def adapt(self, *, is_busy: bool) -> None:
-        """Go slower while clients feel it, and faster else, within bounds. Called four times a second."""
-        wanted = self.bytes_per_s * 0.7 if is_busy else self.bytes_per_s + FLOOR_BYTES_PER_S
-        self.bytes_per_s = min(float(self._most), max(float(FLOOR_BYTES_PER_S), wanted))
+        for one in (self.out, self.into):
+            one.adapt(is_busy=is_busy)
+
+    def begin_slowly(self) -> None:
+        for one in (self.out, self.into):
+            one.begin_slowly()

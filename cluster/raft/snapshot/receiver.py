@@ -151,8 +151,8 @@ class SnapshotReceiver:
         if not self._budget.enter(self._group):
             self.next_at = now + self._options.fetch_retry_s
             return None
-        if not self._asked and self._budget.free_at > now:
-            self.next_at = self._budget.free_at
+        if not self._asked and (opens_at := self._budget.opens_at(now)) is not None:
+            self.next_at = opens_at
             return None
         if self._asked:
             self._piece_bytes = min(self._piece_bytes, max(MIN_PIECE_BYTES, self._piece_bytes // 2))
@@ -180,6 +180,9 @@ class SnapshotReceiver:
         if takes is None or not is_answer or reply.version != self._log_store.birth:
             return
         self._asked = False
+        if reply.rest_ms:
+            self.next_at = now + reply.rest_ms / 1000
+            return
         self._budget.charge(len(reply.body), now)
         self.received_bytes += len(reply.body)
         if reply.active > self._log_store.version:
@@ -196,7 +199,7 @@ class SnapshotReceiver:
         else:
             self._refused_in_a_row = 0
             self._piece_bytes = min(self._options.fetch_bytes, 2 * self._piece_bytes)
-            self.next_at = inf if self._phase in (IDLE, READY) else max(now, self._budget.free_at)
+            self.next_at = inf if self._phase in (IDLE, READY) else now
 
     def _can_be(self, body: FetchBody) -> bool:
         terms = [body.manifest.base_term, *body.entry_terms]
@@ -210,7 +213,7 @@ class SnapshotReceiver:
             self._name, self._phase, self._leader,
         )  # fmt: skip
         patient = self._refused_in_a_row > REFUSALS_IN_A_ROW
-        self.next_at = now + self._options.fetch_retry_s if patient else max(now, self._budget.free_at)
+        self.next_at = now + self._options.fetch_retry_s if patient else now
 
     def _take_manifest(self, body: FetchBody) -> bool:
         manifest, staging = body.manifest, self._staging

@@ -23,6 +23,7 @@ from cluster.raft.membership.configuration import FOUNDING_VERSION
 from cluster.raft.membership.configuration_codec import to_record
 from cluster.raft.options import RaftOptions
 from cluster.raft.raft_pb2 import FetchBody, FetchReply, FetchRequest
+from cluster.raft.snapshot.bandwidth import PACED_APPEND_ENTRIES
 
 MAX_PIECE_BYTES = 8 << 20
 """Whatever a requester asks for; a single entry may be larger."""
@@ -101,6 +102,11 @@ class SnapshotSender:
             body=body,
         )
 
+    @staticmethod
+    def put_off(request: FetchRequest, rest_ms: int) -> FetchReply:
+        """Ask the requester to come again a little later."""
+        return FetchReply(group=request.group, version=request.version, number=request.number, rest_ms=rest_ms)
+
     def _body(self, node: NodeId, request: FetchRequest, applied_index: int, now: float) -> FetchBody:
         wanted = request.WhichOneof("wanted")
         if request.snapshot == 0:
@@ -147,7 +153,7 @@ class SnapshotSender:
         count = snapshot.index - start + 1
         body = FetchBody(last=count <= 0)
         if count > 0:
-            entries, terms = self._log_store.take(start, min(count, self._options.max_append_entries), limit)
+            entries, terms = self._log_store.take(start, min(count, PACED_APPEND_ENTRIES), limit)
             body.entries.extend(entries)
             body.entry_terms.extend(terms)
             body.last = start + len(entries) > snapshot.index

@@ -23,7 +23,6 @@ from cluster.metadata import (
 )
 from cluster.metadata import metadata_pb2 as pb
 from node.movement.driver import STALLED_AFTER_S, MoveDriver
-from node.movement.pace import CopyPace
 from tests.simulation.world.disk import SimBatch
 from tests.unit.raft.cluster import GROUP
 from tests.unit.raft.membership.moving import led
@@ -49,10 +48,9 @@ class Driven:
 
     def _driver(self, node: int) -> MoveDriver:
         multiraft = self.stage.multirafts[node]
-        pace = CopyPace(multiraft.send_budget, lambda: (0, 0.0))
         peers: Any = self
         return MoveDriver(
-            multiraft, self.view, self.execute, peers, self.features, pace, lambda: self.leads_metadata and node == 1
+            multiraft, self.view, self.execute, peers, self.features, lambda: self.leads_metadata and node == 1
         )
 
     def leader_of(self, group: int) -> int | None:

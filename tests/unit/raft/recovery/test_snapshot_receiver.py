@@ -245,6 +245,43 @@ def test_it_takes_no_more_than_its_share_of_bytes() -> None:
     assert received / took_s < 1.2 * slow.fetch_bytes_per_s
 
 
+def test_it_gives_no_more_than_its_share_of_bytes() -> None:
+    stage = left_behind()
+    stage.version = 15
+    budget, given, put_off = stage.multirafts[1].copies.out, 0, 0
+    budget.most = 4000
+
+    def count(reply: FetchReply) -> FetchReply:
+        nonlocal given, put_off
+        given += len(reply.body)
+        put_off += reply.rest_ms > 0
+        return reply
+
+    stage.on_piece = count
+    stage.start(3)
+    took_s = stage.until(lambda: is_whole(stage), seconds=60.0)
+    assert given / took_s < 1.2 * budget.most
+    assert put_off
+    check_whole(stage)
+
+
+def test_a_node_of_the_version_before_is_never_put_off() -> None:
+    stage = left_behind()
+    stage.version = 14
+    stage.multirafts[1].copies.out.most = 1
+    stage.multirafts[1].copies.out.charge(1000, stage.clock.now)
+    rests: list[int] = []
+
+    def note(reply: FetchReply) -> FetchReply:
+        rests.append(reply.rest_ms)
+        return reply
+
+    stage.on_piece = note
+    stage.start(3)
+    stage.until(lambda: is_whole(stage), seconds=20.0)
+    assert set(rests) == {0}
+
+
 def test_a_log_that_conflicts_below_the_base_is_replaced() -> None:
     """Node 1 led alone and kept what nobody else has; meanwhile the others trimmed far beyond it."""
     stage = RaftStage(options=SMALL)
