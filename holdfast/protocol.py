@@ -419,7 +419,7 @@ REQUESTS: Final[dict[tuple[str, str], tuple[bool, frozenset[str], int]]] = {
     ("cluster", "balance"): (False, frozenset({"apply", "remove", "successor"}), 200),
     ("cluster", "settings"): (
         False,
-        frozenset({"balance", "replace_after_s", "disk_high", "disk_low", "disk_target"}),
+        frozenset({"balance", "replace_after_s", "disk_high", "disk_low", "disk_target", "pace_bytes_per_s"}),
         200,
     ),
     ("cluster", "finalize"): (False, frozenset({"dry_run", "heard_s"}), 200),

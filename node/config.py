@@ -208,8 +208,8 @@ class StorageSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     min_free_bytes: Annotated[int, msgspec.Meta(ge=0)] = 256 * 1024 * 1024
     # events are trimmed although a replica lacks them, once it was silent for so long
     retention_waits_s: Annotated[float, msgspec.Meta(ge=0.0)] = 60.0
-    # what this node takes at most when it is rebuilt from the others
-    catch_up_bytes_per_s: Annotated[int, msgspec.Meta(ge=64 * 1024)] = 64 * 1024 * 1024
+    # limit of copies for this node alone, if it is lower than the cluster's pace (`holdfast cluster settings`)
+    catch_up_bytes_per_s: Annotated[int, msgspec.Meta(ge=64 * 1024)] = 16 * 1024 * 1024 * 1024
     # many events at a time go to the disk past the page cache, where the file system can do that: cheaper, but
     # consumers far behind read the disk. What is durable when is the same
     direct_writes: bool = True

@@ -273,7 +273,6 @@ class Node:
             eager_appends=True,
             tail_cache_bytes=storage.cache_bytes,
             trim_wait_s=config.storage.retention_waits_s,
-            fetch_bytes_per_s=config.storage.catch_up_bytes_per_s,
         )
         self._multiraft = MultiRaft(
             self.node_id,
@@ -320,8 +319,16 @@ class Node:
     def _compose_pace(self, clock: _Monotonic) -> None:
         waits = ClientWaits(self._multiraft.groups, clock.monotonic)
         self._pace = CopyPace(
-            self._multiraft.copies, lambda: (self._loop.turns, self._loop.turns_s), waits, clock.monotonic
+            self._multiraft.copies,
+            self._pace_limit,
+            lambda: (self._loop.turns, self._loop.turns_s),
+            waits,
+            clock.monotonic,
         )
+        self._pace.look()
+
+    def _pace_limit(self) -> int:
+        return min(self._view.balance.pace_bytes_per_s, self.config.storage.catch_up_bytes_per_s)
 
     def _compose_network(self) -> None:
         """Compose the network to the other nodes: what they are told and may ask for."""

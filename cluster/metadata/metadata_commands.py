@@ -90,8 +90,9 @@ def set_balance(
     disk_high: int | None = None,
     disk_low: int | None = None,
     disk_target: int | None = None,
+    pace_bytes_per_s: int | None = None,
 ) -> pb.Command:
-    """Command that changes settings of the planner. None, and an empty text: as it is. Feature `membership`."""
+    """Command that changes settings of balancing and moves. None, and an empty text: as it is. Feature `membership`."""
     return pb.Command(
         set_balance=pb.SetBalance(
             balance=balance,
@@ -99,6 +100,7 @@ def set_balance(
             disk_high=disk_high,
             disk_low=disk_low,
             disk_target=disk_target,
+            pace_bytes_per_s=pace_bytes_per_s,
         )
     )
 

@@ -301,18 +301,20 @@ class StallMove(_message.Message):
     def __init__(self, group: _Optional[int] = ..., move: _Optional[int] = ..., goes_on: _Optional[bool] = ...) -> None: ...
 
 class SetBalance(_message.Message):
-    __slots__ = ("balance", "replace_after_s", "disk_high", "disk_low", "disk_target")
+    __slots__ = ("balance", "replace_after_s", "disk_high", "disk_low", "disk_target", "pace_bytes_per_s")
     BALANCE_FIELD_NUMBER: _ClassVar[int]
     REPLACE_AFTER_S_FIELD_NUMBER: _ClassVar[int]
     DISK_HIGH_FIELD_NUMBER: _ClassVar[int]
     DISK_LOW_FIELD_NUMBER: _ClassVar[int]
     DISK_TARGET_FIELD_NUMBER: _ClassVar[int]
+    PACE_BYTES_PER_S_FIELD_NUMBER: _ClassVar[int]
     balance: str
     replace_after_s: int
     disk_high: int
     disk_low: int
     disk_target: int
-    def __init__(self, balance: _Optional[str] = ..., replace_after_s: _Optional[int] = ..., disk_high: _Optional[int] = ..., disk_low: _Optional[int] = ..., disk_target: _Optional[int] = ...) -> None: ...
+    pace_bytes_per_s: int
+    def __init__(self, balance: _Optional[str] = ..., replace_after_s: _Optional[int] = ..., disk_high: _Optional[int] = ..., disk_low: _Optional[int] = ..., disk_target: _Optional[int] = ..., pace_bytes_per_s: _Optional[int] = ...) -> None: ...
 
 class Command(_message.Message):
     __slots__ = ("request_id", "register_node", "create_log", "alter_log", "delete_log", "readmit_node", "put_user", "remove_user", "put_grant", "remove_grant", "activate_version", "put_rule", "rotate_rule", "remove_rule", "set_rack", "reassign", "cancel_moves", "finish_move", "stall_move", "add_node", "leave_node", "stay_node", "remove_node", "set_balance")
@@ -497,18 +499,20 @@ class User(_message.Message):
     def __init__(self, name: _Optional[str] = ..., sha256: _Optional[_Union[ScramKeys, _Mapping]] = ..., sha512: _Optional[_Union[ScramKeys, _Mapping]] = ..., roles: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Balance(_message.Message):
-    __slots__ = ("balance", "replace_after_s", "disk_high", "disk_low", "disk_target")
+    __slots__ = ("balance", "replace_after_s", "disk_high", "disk_low", "disk_target", "pace_bytes_per_s")
     BALANCE_FIELD_NUMBER: _ClassVar[int]
     REPLACE_AFTER_S_FIELD_NUMBER: _ClassVar[int]
     DISK_HIGH_FIELD_NUMBER: _ClassVar[int]
     DISK_LOW_FIELD_NUMBER: _ClassVar[int]
     DISK_TARGET_FIELD_NUMBER: _ClassVar[int]
+    PACE_BYTES_PER_S_FIELD_NUMBER: _ClassVar[int]
     balance: str
     replace_after_s: int
     disk_high: int
     disk_low: int
     disk_target: int
-    def __init__(self, balance: _Optional[str] = ..., replace_after_s: _Optional[int] = ..., disk_high: _Optional[int] = ..., disk_low: _Optional[int] = ..., disk_target: _Optional[int] = ...) -> None: ...
+    pace_bytes_per_s: int
+    def __init__(self, balance: _Optional[str] = ..., replace_after_s: _Optional[int] = ..., disk_high: _Optional[int] = ..., disk_low: _Optional[int] = ..., disk_target: _Optional[int] = ..., pace_bytes_per_s: _Optional[int] = ...) -> None: ...
 
 class Checkpoint(_message.Message):
     __slots__ = ("version", "next_group", "next_log_id", "nodes", "logs", "remembered", "users", "grants", "access_secret", "cluster_id", "active_version", "rules", "next_birth", "announced", "tombstones", "balance")

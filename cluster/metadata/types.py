@@ -196,7 +196,7 @@ BALANCES: tuple[Balance, ...] = ("off", "repair", "on")
 
 @dataclass(frozen=True, slots=True)
 class BalanceSettings:
-    """Settings of the planner (`cluster/metadata/planning`). Marks are percent of a node's disk."""
+    """Settings of the planner (`cluster/metadata/planning`) and of moves. Marks are percent of a node's disk."""
 
     balance: Balance = "repair"
     """What happens without an operator's word. `repair`: nodes that are lost or leave are emptied. `on`: all goals."""
@@ -207,6 +207,8 @@ class BalanceSettings:
     disk_low: int = 75
     disk_target: int = 80
     """Mark that no target of a move exceeds, with all that is on its way there."""
+    pace_bytes_per_s: int = 64 << 20
+    """Limit of copies, out of a node and into one; they are slower while clients feel them."""
 
 
 @dataclass(frozen=True, slots=True)

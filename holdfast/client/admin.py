@@ -407,15 +407,17 @@ class AdminClient:
         disk_high: int | None = None,
         disk_low: int | None = None,
         disk_target: int | None = None,
+        pace_bytes_per_s: int | None = None,
     ) -> dict[str, Any]:
-        """Settings of balancing, after those that are named are changed. `balance`: off, repair or on; marks of disks
-        are percentages."""
+        """Settings of balancing and of moves, after those that are named are changed. `balance`: off, repair or on.
+        Marks of disks are percentages; the pace is that of copies, out of a node and into one."""
         arguments = _told(
             balance=balance,
             replace_after_s=replace_after_s,
             disk_high=disk_high,
             disk_low=disk_low,
             disk_target=disk_target,
+            pace_bytes_per_s=pace_bytes_per_s,
         )
         return await self._request("cluster", "settings", None, arguments, changes=bool(arguments))
 

@@ -32,7 +32,7 @@ SHOWN = 1000
 
 VISIBLE_WITHIN_S = 5.0
 
-SETTINGS = ("replace_after_s", "disk_high", "disk_low", "disk_target")
+SETTINGS = ("replace_after_s", "disk_high", "disk_low", "disk_target", "pace_bytes_per_s")
 
 
 class BalanceAdministration:

@@ -40,6 +40,12 @@ def move_metrics(parts: NodeParts) -> Iterator[Metric]:
     yield moves
     text = "Tells about how many bytes are still to be copied for those moves."
     yield _gauge("holdfast_move_bytes_left", text, bytes_left)
+    copies = parts.multiraft.copies
+    text = "Tells how many bytes a second copies may take now: moves, and replicas that are rebuilt."
+    pace = GaugeMetricFamily("holdfast_move_pace_bytes", text, labels=["direction"])
+    pace.add_metric(["out"], copies.out.bytes_per_s)
+    pace.add_metric(["into"], copies.into.bytes_per_s)
+    yield pace
     text = "Tells how many of those moves have made no progress for a minute."
     yield _gauge("holdfast_moves_stalled", text, stalled)
     yield _gauge("holdfast_learners", "Tells how many replicas of groups led here follow without a vote.", learners)

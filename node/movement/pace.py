@@ -33,8 +33,16 @@ Turns = Callable[[], tuple[int, float]]
 
 
 class CopyPace:
-    def __init__(self, budgets: CopyBudgets, turns: Turns, waits: ClientWaits, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        budgets: CopyBudgets,
+        limit: Callable[[], int],
+        turns: Turns,
+        waits: ClientWaits,
+        clock: Callable[[], float],
+    ) -> None:
         self._budgets = budgets
+        self._limit = limit
         self._turns = turns
         self._waits = waits
         self._clock = clock
@@ -51,6 +59,7 @@ class CopyPace:
     def look(self) -> float:
         """Adapt the pace to how clients fare. Returns the time until it has to be looked at again."""
         now = self._clock()
+        self._budgets.limit(self._limit())
         copies = now - max(self._budgets.out.used_at, self._budgets.into.used_at) < COPIES_END_S
         if not copies:
             self._budgets.begin_slowly()

@@ -1,4 +1,4 @@
-"""Settings of the planner, as the metadata replicate them."""
+"""Settings of the planner and of moves, as the metadata replicate them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,12 @@ from cluster.metadata import metadata_pb2 as pb
 from cluster.metadata.types import BALANCES, Balance, BalanceSettings, CommandRefused, CommandResult, Ok
 
 MARKS = ("disk_low", "disk_target", "disk_high")
+NUMBERS = ("replace_after_s", "pace_bytes_per_s", *MARKS)
 
 LONGEST_REPLACE_AFTER_S = 30 * 86_400
+
+LOWEST_PACE, HIGHEST_PACE = 1 << 20, 16 << 30
+"""Bytes a second: below it moves would never end, and above it no network is."""
 
 
 class BalancedState(Protocol):
@@ -21,9 +25,7 @@ class BalancedState(Protocol):
 
 def set_balance(state: BalancedState, command: pb.SetBalance) -> CommandResult:
     """Change what the command names."""
-    changes: dict[str, Any] = {
-        name: getattr(command, name) for name in ("replace_after_s", *MARKS) if command.HasField(name)
-    }
+    changes: dict[str, Any] = {name: getattr(command, name) for name in NUMBERS if command.HasField(name)}
     if command.balance:
         changes["balance"] = command.balance
     settings = replace(state.balance, **changes)
@@ -39,6 +41,8 @@ def settings_fault(settings: BalanceSettings) -> str | None:
         return f"balance {settings.balance[:40]!r}: must be {', '.join(BALANCES)}"
     if not 1 <= settings.replace_after_s <= LONGEST_REPLACE_AFTER_S:
         return f"replace_after_s {settings.replace_after_s}: must be 1 to {LONGEST_REPLACE_AFTER_S} seconds"
+    if not LOWEST_PACE <= settings.pace_bytes_per_s <= HIGHEST_PACE:
+        return f"pace_bytes_per_s {settings.pace_bytes_per_s}: must be {LOWEST_PACE} (1 MiB) to {HIGHEST_PACE} (16 GiB)"
     low, target, high = (getattr(settings, name) for name in MARKS)
     if not 1 <= low < target < high <= 99:
         return (
@@ -58,9 +62,11 @@ def settings_to_pb(settings: BalanceSettings) -> pb.Balance | None:
         disk_high=settings.disk_high,
         disk_low=settings.disk_low,
         disk_target=settings.disk_target,
+        pace_bytes_per_s=settings.pace_bytes_per_s,
     )
 
 
 def settings_from_pb(told: pb.Balance) -> BalanceSettings:
     balance = cast(Balance, told.balance)
-    return BalanceSettings(balance, told.replace_after_s, told.disk_high, told.disk_low, told.disk_target)
+    marks = told.disk_high, told.disk_low, told.disk_target
+    return BalanceSettings(balance, told.replace_after_s, *marks, told.pace_bytes_per_s)

@@ -10,6 +10,7 @@ import click
 from holdfast.cli.shared.command_frame import CommandFrame, command_frame, run
 from holdfast.cli.shared.errors import CliError
 from holdfast.cli.shared.output import bytes_text, counted
+from holdfast.cli.shared.retention import PACE
 
 SHOWN = 20
 """Partitions of a plan that are shown without --all."""
@@ -90,16 +91,24 @@ def balance(frame: CommandFrame, empty: int | None, dry_run: bool, digest: str |
 @click.option("--disk-high", type=int, default=None, metavar="PERCENT", help="Relieve disks that are fuller.")
 @click.option("--disk-low", type=int, default=None, metavar="PERCENT", help="Relieve them down to this.")
 @click.option("--disk-target", type=int, default=None, metavar="PERCENT", help="Fill no disk above this by moves.")
+@click.option(
+    "--pace",
+    "pace_bytes_per_s",
+    type=PACE,
+    default=None,
+    help="Move at most so much a second out of each node, and into it, for example 32MiB.",
+)
 @command_frame()
-def settings(frame: CommandFrame, balance: str | None, **marks: int | None) -> None:
-    """Show the settings of balancing, and change those that are named."""
+def settings(frame: CommandFrame, balance: str | None, **numbers: int | None) -> None:
+    """Show the settings of balancing and of moves, and change those that are named."""
 
     async def work() -> dict[str, Any]:
         async with frame.admin() as admin:
-            return await admin.balance_settings(balance, **marks)
+            return await admin.balance_settings(balance, **numbers)
 
     now = run(work())
     frame.output.result(now)
+    now["pace"] = f"{bytes_text(now.pop('pace_bytes_per_s'))}/s"
     frame.output.table("", ["setting", "value"], ([key.replace("_", " "), value] for key, value in now.items()))
 
 

@@ -20,25 +20,26 @@ FOR_EVER = "forever"
 
 
 class Quantity(click.ParamType):
-    """A duration ('7d', '90min', '1500ms') or a size ('512MiB'), or `forever`: no bound."""
+    """A duration ('7d', '90min', '1500ms') or a size ('512MiB'), or, where that is one, `forever`: no bound."""
 
     _PATTERN = re.compile(r"(-?\d+)\s*([A-Za-z]*)", re.ASCII)
 
-    def __init__(self, name: str, units: Mapping[str, int], usual: tuple[str, ...]) -> None:
-        """`usual`: units to offer to a person who wrote none."""
+    def __init__(self, name: str, units: Mapping[str, int], usual: tuple[str, ...], *, bounded: bool = False) -> None:
+        """`usual`: units to offer to a person who wrote none. `bounded`: `forever` is not one."""
         self.name = name
+        self._or_for_ever = "" if bounded else f" or {FOR_EVER}"
         self._units, self._usual = units, usual
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
-        if isinstance(value, int) or value == FOR_EVER:
+        if isinstance(value, int) or (value == FOR_EVER and self._or_for_ever):
             return value
         match = self._PATTERN.fullmatch(str(value).strip())
-        units = f"a number and one of {', '.join(self._units)}; or {FOR_EVER}"
+        units = f"a number and one of {', '.join(self._units)}{self._or_for_ever.replace(' or', '; or')}"
         if match is not None and int(match[1]) <= 0:
             self.fail(f"{value!r}: a {self.name} is more than 0; write {units}", param, ctx)
         if match is not None and not match[2]:
             offered = ", ".join(f"{match[1]}{unit}" for unit in self._usual)
-            self.fail(f"{value!r} has no unit; write {offered} or {FOR_EVER}", param, ctx)
+            self.fail(f"{value!r} has no unit; write {offered}{self._or_for_ever}", param, ctx)
         # Elsewhere M means months, and minutes in their place would delete nearly everything.
         unit = None if match is None or match[2] == "M" else self._lengths().get(match[2].lower())
         if match is None or unit is None:
@@ -54,9 +55,10 @@ DURATION = Quantity(
     {"ms": 1, "s": 1000, "min": 60_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000},
     ("d", "h", "min", "s", "ms"),
 )
-SIZE = Quantity(
-    "size", {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}, ("GiB", "MiB", "KiB", "B")
-)
+BYTES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+SIZE = Quantity("size", BYTES, ("GiB", "MiB", "KiB", "B"))
+PACE = Quantity("size", BYTES, ("MiB", "GiB"), bounded=True)
+"""A size that is copied in a second."""
 
 
 class Losses(NamedTuple):

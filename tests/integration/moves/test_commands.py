@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 
@@ -14,6 +15,7 @@ from holdfast.client.errors import AdminError
 from tests.integration.clusters.cluster import Cluster, wait_until
 from tests.integration.moves.moving import moves, replicas, wait_settled
 from tests.integration.workloads.plain import send
+from tests.ports import free_ports
 
 pytestmark = pytest.mark.cluster
 
@@ -27,9 +29,17 @@ def _typed(cluster: Cluster, *words: str) -> tuple[int, Any, str]:
     return done.returncode, json.loads(done.stdout) if done.stdout.strip() else None, done.stderr
 
 
+def _pace(address: str) -> float:
+    with urlopen(f"http://{address}/metrics", timeout=10) as page:
+        lines: list[str] = page.read().decode().splitlines()
+    return min(float(line.split()[1]) for line in lines if line.startswith("holdfast_move_pace_bytes{"))
+
+
 @pytest.mark.timeout(300)
 def test_moves_are_asked_for_shown_cancelled_and_awaited(make_cluster: Callable[..., Cluster], log_name: str) -> None:
-    cluster = make_cluster(nodes=4)
+    monitoring = {node: f"127.0.0.1:{port}" for node, port in enumerate(free_ports(4), start=1)}
+    bound = {node: f'[monitoring]\nbind = "{address}"' for node, address in monitoring.items()}
+    cluster = make_cluster(nodes=4, more_of=bound)
     cluster.start()
     log = cluster.create(log_name, 2, 3)
     send(cluster.address(1), log, ["a"] * 10, "0")
@@ -41,6 +51,12 @@ def test_moves_are_asked_for_shown_cancelled_and_awaited(make_cluster: Callable[
     status, answer, _ = _typed(cluster, "cluster", "settled", "--wait-s", "60")
     assert (status, answer["settled"]) == (0, True)
     assert replicas(cluster, log)["0"] == sorted(target)
+
+    status, answer, _ = _typed(cluster, "cluster", "settings", "--pace", "2MiB")
+    assert (status, answer["pace_bytes_per_s"]) == (0, 2 << 20)
+    wait_until(lambda: all(_pace(address) == 2 << 20 for address in monitoring.values()), "the pace of all nodes")
+    for wrong in ("forever", "0MiB", "1KiB"):
+        assert _typed(cluster, "cluster", "settings", "--pace", wrong)[0] in (1, 2)
 
     away = next(node for node in cluster.nodes if node not in replicas(cluster, log)["1"])
     cluster.kill(away)

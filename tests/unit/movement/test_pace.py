@@ -88,7 +88,9 @@ class Paced:
                 return paced.calm_wait_s
 
         waits = Told({}, lambda: self.now)
-        self.pace = CopyPace(self.budgets, lambda: (int(self.turns[0]), self.turns[1]), waits, lambda: self.now)
+        turns = lambda: (int(self.turns[0]), self.turns[1])  # noqa: E731
+        self.limit = 64 * MIB
+        self.pace = CopyPace(self.budgets, lambda: self.limit, turns, waits, lambda: self.now)
 
     def copy(self, looks: int) -> float:
         """Copy, for so many looks at how clients fare. Returns the pace after them."""
@@ -122,6 +124,15 @@ def test_long_turns_slow_copies_down_to_a_floor_and_short_ones_let_them_recover(
     assert paced.copy(40) == FLOOR_BYTES_PER_S
     paced.turn_s = 0.003
     assert paced.copy(12) == 64 * MIB
+
+
+def test_the_limit_may_change_at_any_time() -> None:
+    paced = Paced()
+    assert paced.copy(12) == 64 * MIB
+    paced.limit = 8 * MIB
+    assert paced.copy(1) == paced.budgets.into.bytes_per_s == 8 * MIB
+    paced.limit = 128 * MIB
+    assert paced.copy(14) == paced.budgets.into.bytes_per_s == 128 * MIB
 
 
 def test_clients_that_wait_slow_copies_down() -> None:

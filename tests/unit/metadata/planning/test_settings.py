@@ -13,13 +13,13 @@ from cluster.metadata.state import MetadataState
 
 def test_settings_are_changed_one_by_one_and_kept() -> None:
     state = MetadataState()
-    assert state.balance == BalanceSettings("repair", 900, 85, 75, 80)
+    assert state.balance == BalanceSettings("repair", 900, 85, 75, 80, 64 << 20)
     before = encode_checkpoint(state, 14)
     assert state.execute(set_balance("on")) == Ok()
-    assert state.execute(set_balance(replace_after_s=20, disk_high=90)) == Ok()
-    assert state.balance == BalanceSettings("on", 20, 90, 75, 80)
+    assert state.execute(set_balance(replace_after_s=20, disk_high=90, pace_bytes_per_s=32 << 20)) == Ok()
+    assert state.balance == BalanceSettings("on", 20, 90, 75, 80, 32 << 20)
     assert decode_checkpoint(encode_checkpoint(state, 15)).balance == state.balance
-    assert state.execute(set_balance("repair", replace_after_s=900, disk_high=85)) == Ok()
+    assert state.execute(set_balance("repair", replace_after_s=900, disk_high=85, pace_bytes_per_s=64 << 20)) == Ok()
     assert encode_checkpoint(state, 14) == before
 
 
@@ -34,6 +34,8 @@ def test_settings_are_changed_one_by_one_and_kept() -> None:
         ({"disk_low": 0}, "disk_low 0"),
         ({"disk_high": 100}, "disk_high 100"),
         ({"disk_high": -1}, "disk_high -1"),
+        ({"pace_bytes_per_s": 0}, "pace_bytes_per_s 0: must be 1048576 (1 MiB) to 17179869184 (16 GiB)"),
+        ({"pace_bytes_per_s": (16 << 30) + 1}, "pace_bytes_per_s 17179869185"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(changes: dict[str, Any], told: str) -> None:
