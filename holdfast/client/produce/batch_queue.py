@@ -35,7 +35,6 @@ class BatchQueue:
         """`most_unanswered`: events. `unclaimed`: see `PendingBatch`."""
         self.partition = partition
         self.sent: InFlightWindow[PendingBatch, DeliveryState] = InFlightWindow()
-        self._unanswered = 0  # events of it
         self._most_unanswered = most_unanswered
         self._most_events, self._unclaimed = min(most_unanswered, MOST_EVENTS), unclaimed
         self._batches: deque[PendingBatch] = deque()  # that wait
@@ -133,39 +132,22 @@ class BatchQueue:
         batch = self.first
         if batch is None or not link.credit:
             return None
-        if self.sent.unanswered and (
-            self._unanswered + batch.events > self._most_unanswered
-            or (self.sent.unanswered >= SLOTS and (batch is self._open or batch.stands_alone))
-        ):
-            return None
+        if self.sent:
+            if len(self.sent) >= SLOTS and (batch is self._open or batch.stands_alone):
+                return None
+            if sum([one.events for one in self.sent]) + batch.events > self._most_unanswered:
+                return None
         if batch.weight > link.batch_bytes and batch.open is not None and not batch.stands_alone:
             self.cut_first(link.batch_bytes)
         return batch
 
     def leaves(self, number: int) -> None:
         """Note that the first one was sent, with this number of the link."""
-        batch = self.pop_first()
-        self.sent.sent(number, batch)
-        self._unanswered += batch.events
-
-    def settled(self, number: int) -> PendingBatch | None:
-        """Take out what was sent, and is stored, or refused for good. None: no such one is unanswered."""
-        batch = self.sent.settled(number)
-        if batch is not None:
-            self._unanswered -= batch.events
-        return batch
-
-    def came_back(self, number: int, state: DeliveryState) -> PendingBatch | None:
-        """Note an answer that does not settle its batch. None: no such one is unanswered."""
-        batch = self.sent.came_back(number, state)
-        if batch is not None:
-            self._unanswered -= batch.events
-        return batch
+        self.sent.sent(number, self.pop_first())
 
     def take_back(self) -> list[tuple[PendingBatch, DeliveryState | None]]:
         """Let all that was sent and not settled wait again, in its old order. Returns it, with the answers to it."""
         found = self.sent.take_back()
-        self._unanswered = 0
         self._batches.extendleft(batch for batch, _ in reversed(found))
         self._released += len(found)
         return found

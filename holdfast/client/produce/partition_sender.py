@@ -260,7 +260,7 @@ class PartitionSender:
         for number, state in outcomes:
             offset = _offset_in(state)
             if state is ACCEPTED or offset is not None:
-                batch = self.queue.settled(number)
+                batch = self.queue.sent.settled(number)
                 if batch is not None:
                     batch.offset = offset
                     accepted.append(batch)
@@ -288,14 +288,14 @@ class PartitionSender:
 
     def _not_accepted(self, number: int, state: DeliveryState) -> PendingBatch | None:
         if isinstance(state, Rejected) and self._identity is None:
-            batch = self.queue.settled(number)
+            batch = self.queue.sent.settled(number)
             if batch is not None:
                 error = _reason(state)
                 kind = LogDeletedError if error.condition == RESOURCE_DELETED else RejectedError
                 refusal = kind(f"event refused: {error}", condition=error.condition)
                 self._stats.rejected += self._finish([batch], refusal)
             return batch
-        batch = self.queue.came_back(number, state)
+        batch = self.queue.sent.came_back(number, state)
         if batch is not None:
             if isinstance(state, Released) or (isinstance(state, Modified) and not state.delivery_failed):
                 self._stats.released += batch.events

@@ -78,7 +78,7 @@ class TransactionalSender:
 
     def on_outcomes(self, outcomes: list[tuple[int, DeliveryState]]) -> None:
         for number, state in outcomes:
-            batch = self.queue.settled(number)
+            batch = self.queue.sent.settled(number)
             if batch is not None and not batch.is_settled and self._book is not None:
                 self._book.answered(batch, state)
         self._go_on()

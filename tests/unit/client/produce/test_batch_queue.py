@@ -143,10 +143,10 @@ def test_events_stand_in_the_order_of_the_calls_whatever_they_travel_as_and_howe
         elif (first := one.next_for(link(chance.randrange(1, 40 * EVENT_COST)))) is not None:
             one.leaves(number)
             if chance.random() < 0.3:
-                assert one.came_back(number, RELEASED) is first
+                assert one.sent.came_back(number, RELEASED) is first
                 assert one.take_back() == [(first, RELEASED)]
             else:
-                assert one.settled(number) is first
+                assert one.sent.settled(number) is first
                 found.append(first)
     found += batches_of(one)
     assert all(batch.events <= 50 for batch in found), f"seed {seed}"
@@ -245,9 +245,9 @@ def test_what_is_sent_and_not_settled_stands_before_what_waits_and_goes_back_the
     for number in (7, 8, 9):
         one.leaves(number)
     assert list(one) == expected
-    assert one.settled(8) is expected.pop(1)
-    assert one.settled(8) is None, "it was answered before"
-    assert one.came_back(9, RELEASED) is expected[1]
+    assert one.sent.settled(8) is expected.pop(1)
+    assert one.sent.settled(8) is None, "it was answered before"
+    assert one.sent.came_back(9, RELEASED) is expected[1]
     assert one.take_back() == [(expected[0], None), (expected[1], RELEASED)]
     assert list(one) == expected == batches_of(one)
 
@@ -268,7 +268,7 @@ def test_no_more_events_are_unanswered_than_may_be() -> None:
         return sum(batch.events for batch in one.sent)
 
     assert unanswered() == 4, "a batch of two would be one too many"
-    one.settled(1)
+    one.sent.settled(1)
     assert unanswered() == 5
     one.take_back()
     assert unanswered() == 5, "what was taken back is not unanswered any more"
