@@ -19,6 +19,16 @@ def as_drawn(plan: Plan) -> Plan:
     return plan
 
 
+def usual_mix(plan: Plan) -> Plan:
+    """As drawn; in a third of the schedules partitions move, and there is a node more for them."""
+    return plan if int(plan.chaos_s * 1e8) % 3 else rebalanced(plan)
+
+
+def rebalanced(plan: Plan) -> Plan:
+    """Partitions of the usual clients move."""
+    return plan.varied(rebalances=True, nodes=min(plan.nodes + 1, 7))
+
+
 def crashing(plan: Plan) -> Plan:
     """Power is lost often."""
     weights = {**plan.weights, "crash": 3.0, "bounce": 3.0, "start": 6.0, "crash_all": 0.3, **UNHARMED}

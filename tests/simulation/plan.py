@@ -68,6 +68,9 @@ class Plan:
     streams: bool = False
     """Messages travel on the streams of production, over calls between nodes."""
 
+    rebalances: bool = False
+    """An operator moves partitions of the usual clients, by the metadata group."""
+
     moves: bool = False
     """Groups change their members, as a board says that stands for the metadata."""
 

@@ -20,6 +20,8 @@ from tests.simulation.moving.node import MovingNode
 from tests.simulation.moving.target_load import ReplacingByMoves, Scaling, TargetLoad, TargetNode, ToAndFro
 from tests.simulation.mutations import catalogue
 from tests.simulation.plan import Plan
+from tests.simulation.rebalancing.load import usual_load
+from tests.simulation.rebalancing.node import usual_node
 from tests.simulation.schedule import Schedule, Stuck
 from tests.simulation.transactions import plans
 from tests.simulation.transactions.batches import GroupLoad
@@ -90,6 +92,14 @@ def _moving(
     return ScheduleKind(chosen_plans.moving, mutation, MovingNode, MovingLoad)
 
 
+def _usual(
+    plan: Callable[[Plan], Plan],
+    mutation: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
+) -> ScheduleKind:
+    """Clients of whole nodes, whose partitions move if the plan says so."""
+    return ScheduleKind(plan, mutation, usual_node, usual_load)
+
+
 def _targets(
     plan: Callable[[Plan], Plan],
     operators: Callable[..., Any],
@@ -103,6 +113,7 @@ _FAMILIES: dict[Any, Callable[..., ScheduleKind]] = {
     chosen_plans.over_streams: _over_streams,
     chosen_plans.mixed: _mixed,
     chosen_plans.moving: _moving,
+    chosen_plans.rebalanced: partial(_usual, chosen_plans.rebalanced),
     chosen_plans.scaling: partial(_targets, chosen_plans.scaling, Scaling),
     chosen_plans.replacing_by_moves: partial(_targets, chosen_plans.replacing_by_moves, ReplacingByMoves),
     chosen_plans.to_and_fro: partial(_targets, chosen_plans.to_and_fro, ToAndFro),
@@ -110,7 +121,8 @@ _FAMILIES: dict[Any, Callable[..., ScheduleKind]] = {
 """Plans whose nodes or loads are others."""
 
 KINDS: dict[str, ScheduleKind] = {
-    "cluster": ScheduleKind(),
+    "cluster": _usual(chosen_plans.usual_mix),
+    "rebalanced": _FAMILIES[chosen_plans.rebalanced](),
     "contested": ScheduleKind(chosen_plans.contested),
     "contested-by-five": ScheduleKind(chosen_plans.contested_by_five),
     "crashing": ScheduleKind(chosen_plans.crashing),

@@ -22,6 +22,7 @@ from typing import Any, Protocol
 from tests.simulation.checker import Empty, GroupJudge, Violation
 from tests.simulation.moving.judge import MovingJudge
 from tests.simulation.plan import Plan, draw
+from tests.simulation.rebalancing.judge import MovingPartitionJudge
 from tests.simulation.transactions.judge import Ledger, TransactionsJudge
 from tests.simulation.world.events import PartitionJudge
 from tests.simulation.world.faults import Faults
@@ -118,6 +119,8 @@ class Schedule:
             return MovingJudge(group_id)
         if not group_id:
             return GroupJudge(group_id)
+        if self.plan.rebalances:
+            return MovingPartitionJudge(group_id)
         return PartitionJudge(group_id) if self.ledger is None else TransactionsJudge(group_id, self.ledger)
 
     # ---- engine

@@ -5,13 +5,16 @@
 
 from __future__ import annotations
 
+import random
 from itertools import chain
 
 import pytest
 
+from tests.simulation import chosen_plans
 from tests.simulation.checker import GroupJudge, Violation
 from tests.simulation.mutations import known_seeds
 from tests.simulation.mutations.catalogue import BY_SCHEDULES
+from tests.simulation.plan import draw
 from tests.simulation.runner import (
     BARE_SCHEDULES,
     ScheduleTally,
@@ -34,6 +37,8 @@ MOVING = 50
 """Schedules in which groups change their members all the time. `make soak` runs thousands."""
 TARGETED = 15
 """Of each kind in which the metadata's own state machine says what moves. `make soak` runs thousands."""
+REBALANCED = 25
+"""Schedules of the usual clients in which partitions move. In the usual mix a third of the schedules is so."""
 BY_TARGETS = {
     "scaling": ("scaled up", "scaled down", "readmitted", "handed over"),
     "replacing-by-moves": ("lost for good", "replaced", "came back"),
@@ -113,6 +118,19 @@ def test_groups_change_their_members_under_all_faults(first: int) -> None:
     assert tally.counted == MOVING // 2
     wished = (*(f"move: {kind}" for kind in ("swap", "add", "remove", "demote", "promote", "drop")), "cancel")
     assert min(tally.done.get(what, 0) for what in (*wished, "joint", "handed over", "erased", "piece")) > 1, tally
+
+
+def test_partitions_of_the_usual_clients_move() -> None:
+    tally = run_many("rebalanced", range(REBALANCED))
+    assert not tally.failures, report("rebalanced", min(tally.failures))
+    assert tally.counted > REBALANCED * 3 // 4
+    wanted = ("aimed", "cancel", "move: learner", "move: joint", "move: end", "reported", "erased")
+    assert min(tally.done.get(what, 0) for what in wanted) > 2, tally
+
+
+def test_a_third_of_the_usual_mix_has_moves() -> None:
+    drawn = [chosen_plans.usual_mix(draw(random.Random(seed))).rebalances for seed in range(300)]
+    assert 80 < sum(drawn) < 120
 
 
 @pytest.mark.parametrize("kind", sorted(BY_TARGETS))

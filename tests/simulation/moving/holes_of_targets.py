@@ -11,6 +11,7 @@ from unittest import mock
 from cluster.metadata import metadata_pb2 as pb
 from cluster.metadata import moves, state
 from cluster.metadata.types import CommandResult
+from cluster.raft import RaftGroup
 from cluster.raft.log.log_store import LogStore
 from cluster.raft.membership.configuration import FOUNDING_BIRTH, Replica
 from tests.simulation.moving.targets import MetadataReader
@@ -40,6 +41,13 @@ def births_are_used_twice() -> Hole:
         return Replica(node, min(birth, FOUNDING_BIRTH + 1))
 
     with mock.patch.object(moves, "Replica", with_the_same_birth):
+        yield
+
+
+@contextlib.contextmanager
+def ends_are_reported_before_they_are_committed() -> Hole:
+    """The metadata hear that a move is over while its leader alone has the configuration that says so."""
+    with mock.patch.object(RaftGroup, "is_settled", True):
         yield
 
 

@@ -137,7 +137,7 @@ class MovingLoad:
                 held = other.multiraft.groups.get(group) if other.is_running else None
                 if held is not None and held.configuration is not None:
                     known.append(held.configuration)
-            if not known or not all(_bears_a_loss(one, node.id) for one in known):
+            if not known or not all(bears_a_loss(one, node.id) for one in known):
                 return False
         return True
 
@@ -199,7 +199,7 @@ class MovingLoad:
                 raise Violation(f"group {group}: replicas differ: { {n: len(m) for n, m in machines.items()} }")
 
 
-def _bears_a_loss(configuration: Configuration, node: int) -> bool:
+def bears_a_loss(configuration: Configuration, node: int) -> bool:
     if node not in {replica.node for replica in configuration.replicas}:
         return True
     sets = [one for one in (configuration.voters, configuration.outgoing) if one]

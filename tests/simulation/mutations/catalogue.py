@@ -160,6 +160,11 @@ BY_SCHEDULES: dict[str, Mutation] = {
                 holes_of_targets.founders_of_moved_groups_are_told_nothing,
                 chosen_plans.scaling,
             ),
+            (
+                "ends-are-reported-before-they-are-committed",
+                holes_of_targets.ends_are_reported_before_they_are_committed,
+                chosen_plans.rebalanced,
+            ),
             ("births-are-used-twice", holes_of_targets.births_are_used_twice, chosen_plans.to_and_fro),
             ("older-reports-win", holes_of_targets.older_reports_win, chosen_plans.to_and_fro),
             ("lost-disks-end-no-moves", holes_of_targets.lost_disks_end_no_moves, chosen_plans.to_and_fro),

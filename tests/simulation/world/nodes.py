@@ -61,6 +61,10 @@ DISKS: dict[str, Callable[[], SimDisk]] = {"memory": SimDisk, "journal": Journal
 
 
 class SimNode:
+    multiraft_type: type[WatchedMultiRaft] = WatchedMultiRaft
+    begins_current = True
+    """Where nothing moves, metadata that are behind do no harm."""
+
     def __init__(self, schedule: Schedule, node_id: int) -> None:
         self.schedule = schedule
         self.id = node_id
@@ -135,7 +139,7 @@ class SimNode:
         randomness = random.Random(schedule.randomness.getrandbits(64))
         alone, options = len(schedule.node_ids) == 1, schedule.plan.options
         self.features = self._features()
-        self.multiraft = WatchedMultiRaft(
+        self.multiraft = self.multiraft_type(
             self.id, self.disk, self.clock, randomness, self._send, options,
             alone=alone, active_version=lambda: self.features.version,
         )  # fmt: skip
@@ -163,7 +167,7 @@ class SimNode:
         self.replicas.on_failed = self._failed
         self.multiraft.replay(self.metadata)  # or a log that was deleted would be opened anew, for a moment
         self.view.on_change(bell.ring)
-        self.replicas._is_current = True  # here nothing moves
+        self.replicas._is_current = self.begins_current
         bell.ring()
 
     def _features(self) -> Features:
