@@ -22,6 +22,7 @@ from holdfast.cli.shared.command_frame import (
     terminate_like_interrupt,
 )
 from holdfast.cli.shared.errors import EXIT_NOT_FOUND, CliError
+from holdfast.cli.shared.leaving import next_look_s
 from holdfast.cli.shared.output import Output, bytes_text, counted
 from holdfast.cli.shared.plans import balance, settings
 from holdfast.client.admin import AdminClient
@@ -339,7 +340,7 @@ def settled(frame: CommandFrame, wait_s: float) -> None:
 
 
 SHOWN_REASONS = 5
-LOOK_EVERY_S, SELDOM_S = 0.25, 5.0
+LOOK_EVERY_S = 0.25
 CANCEL_WITHIN_S = 10.0
 """Time for a cancel to be in force. A group without a leader takes longer, and keeps it in mind."""
 
@@ -360,11 +361,6 @@ async def _await_settled(frame: CommandFrame, wait_s: float) -> dict[str, Any]:
                 if is_over or not _unsettled(found):
                     return found
             await asyncio.sleep(min(next_look_s(waited_s), max(0.0, wait_s - waited_s)))
-
-
-def next_look_s(waited_s: float) -> float:
-    """Seconds until the next look, after so many of waiting: a tenth more."""
-    return min(SELDOM_S, max(LOOK_EVERY_S, waited_s / 10))
 
 
 def _unsettled(found: dict[str, Any]) -> list[str]:

@@ -12,7 +12,7 @@ from holdfast.cli.shared.output import bytes_text, counted
 from holdfast.client.admin import AdminClient
 from holdfast.client.errors import AdminError
 
-LOOK_EVERY_S = 0.5
+LOOK_EVERY_S, SELDOM_S = 0.5, 5.0
 SHOWN_REASONS = 5
 
 
@@ -33,17 +33,22 @@ def watch(frame: CommandFrame, node: int, replicas: int, wait_s: float) -> None:
     )
 
 
+def next_look_s(waited_s: float) -> float:
+    """Seconds until the next look, after so many of waiting: a tenth more, so that hours cost little."""
+    return min(SELDOM_S, max(LOOK_EVERY_S, waited_s / 10))
+
+
 async def _watch(frame: CommandFrame, node: int, replicas: int, wait_s: float) -> int | None:
     """Replicas that are left when the time is over; None: the node is removed."""
-    deadline = time.monotonic() + wait_s
+    begun = time.monotonic()
     async with frame.admin() as admin:
         with frame.output.progress(f"emptying node {node}", replicas) as bar:
             while (left := await _kept(admin, node)) is not None:
                 moves = (await admin.list_moves())["moves"]
                 bar.update(max(0, replicas - left), f"{bytes_text(sum(one['bytes_left'] for one in moves))} left")
-                if time.monotonic() >= deadline:
+                if (waited_s := time.monotonic() - begun) >= wait_s:
                     return left
-                await asyncio.sleep(LOOK_EVERY_S)
+                await asyncio.sleep(min(next_look_s(waited_s), wait_s - waited_s))
     return None
 
 

@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 
 from holdfast.cli.commands import cluster
+from holdfast.cli.shared import leaving
 from holdfast.cli.shared.command_frame import CommandFrame
 
 
@@ -37,7 +38,7 @@ def _settled(seen: MovingCluster, wait_s: float) -> dict[str, Any]:
 
 
 def test_while_something_moves_it_is_counted_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster, "LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr(leaving, "LOOK_EVERY_S", 0.0)
     seen = MovingCluster(4)
     assert _settled(seen, 60.0)["unsettled"] == []
     assert seen.limits == [0, 0, 0, 0, 0, None]
@@ -53,7 +54,7 @@ def test_when_the_time_is_over_everything_is_told() -> None:
 def test_looks_become_rarer_and_are_never_far_apart() -> None:
     waited, looks = 0.0, 0
     while waited < 3600:
-        between = cluster.next_look_s(waited)
-        assert 0.25 <= between <= 5.0
+        between = leaving.next_look_s(waited)
+        assert 0.5 <= between <= 5.0
         waited, looks = waited + between, looks + 1
     assert looks < 800
