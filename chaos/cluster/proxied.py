@@ -135,18 +135,18 @@ class ProxiedCluster(ChaosCluster):
     # ---------------------------------------------------------------- nodes that come and go
 
     def invite(self) -> int:
-        """Start another node, which joins the cluster, and return its number. Numbers are never used again."""
+        """Start another node, which joins the cluster, and return its number. Numbers are never used again. Raises
+        HoldfastError, and starts nothing, if the cluster cannot be told."""
         number = next(self._guest_numbers)
+        self.call(lambda admin: admin.add_node(number), self.running)
         node = self.guests[number] = self._node(number)
         for listener in (*CLASSES, DIRECT, NODES):
             self._addresses[number, listener] = f"{LOOPBACK}:{free_port()}"
         seeds = [{"id": peer, "address": self._addresses[peer, NODES]} for peer in self.nodes]
         found = {"name": self.name, "join": True, "address": self._addresses[number, NODES], "peers": seeds}
         node.config_path.write_text(configuration(self._sections(node, {"cluster": found})), encoding="utf-8")
-        self.wait_for(lambda: self._is_told(lambda admin: admin.add_node(number)), f"node {number} to be announced")
         disk = self.disks.get(number)
         node.spawn(disk.environment() if disk is not None else None)
-        node.wait_ready()
         return number
 
     def dismiss(self, number: int) -> None:

@@ -13,6 +13,9 @@ from chaos.faults.fault import CannotStrike, Fault, Scene
 from holdfast.client import HoldfastError
 from holdfast.client.admin import AdminClient
 
+JOINED_WITHIN_S = 20.0
+"""A node cannot join while a majority is down."""
+
 Takes = Literal["a share", "all of a node", "all of a dead node"]
 
 
@@ -32,8 +35,13 @@ class GuestNode(Fault):
     def strike(self, scene: Scene) -> Iterator[str]:
         cluster, replaced = scene.own, None if self.takes == "a share" else scene.follower()
         is_dead = self.takes == "all of a dead node"
-        guest = cluster.invite()
         try:
+            guest = cluster.invite()
+        except HoldfastError as error:
+            raise CannotStrike(f"no node was announced: {error}") from error
+        try:
+            if not cluster.guests[guest].ready_within(JOINED_WITHIN_S):
+                raise CannotStrike(f"node {guest} has not joined within {JOINED_WITHIN_S:g} s")
             if is_dead:
                 assert replaced is not None
                 cluster.kill(replaced)
