@@ -111,8 +111,9 @@ class Schedule:
     def judge(self, group_id: int, members: Sequence[int]) -> GroupJudge:
         if group_id not in self.judges:
             self.judges[group_id] = self._new_judge(group_id)
-            self.judges[group_id].members = tuple(members)
-        return self.judges[group_id]
+        judge = self.judges[group_id]
+        judge.members = judge.members or tuple(members)  # a replica that was moved is told of none
+        return judge
 
     def _new_judge(self, group_id: int) -> GroupJudge:
         if self.plan.moves:

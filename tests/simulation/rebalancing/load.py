@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from cluster.metadata import LogRecord, cancel_moves, reassign
-from cluster.raft.membership.configuration import Configuration
+from cluster.raft.membership.configuration import Configuration, founding
 from cluster.raft.membership.quorum import Quorum
 from tests.simulation.moving.load import bears_a_loss
 from tests.simulation.workload.load import ClusterLoad
@@ -53,8 +53,14 @@ class RebalancedLoad(ClusterLoad):
         judge: Any = self._schedule.judges[group_id]
         groups = [node.multiraft.groups.get(group_id) for node in self._schedule.nodes.values() if node.is_running]
         held = [group.configuration for group in groups if group is not None and group.configuration is not None]
-        committed = [judge.latest] if judge.configurations else []
-        return committed + [one for one in held if not committed or one.version > committed[0].version]
+        committed = judge.latest if judge.configurations else self._founding(group_id)
+        return [committed, *(one for one in held if one.version > committed.version)]
+
+    def _founding(self, group_id: int) -> Configuration:
+        """The first configuration of a group of which nobody has committed anything."""
+        partitions = (partition for log in self.admin.logs() for partition in log.partitions)
+        made = next((one.founders for one in partitions if one.group == group_id), None)
+        return founding(made or self._schedule.judges[group_id].members)
 
     # ---- the end
 
