@@ -24,7 +24,7 @@ from typing import Any, Protocol
 
 from cluster.raft.apply import Applier
 from cluster.raft.elections.election import Election
-from cluster.raft.elections.leadership_transfer import LeadershipTransfer
+from cluster.raft.elections.leadership_transfer import LeadershipTransfer, PreferredTurns
 from cluster.raft.heartbeats.node_heartbeats import NodeHeartbeats
 from cluster.raft.heartbeats.quiescence import QuietLinks
 from cluster.raft.interfaces import Disk, DiskBatch, GroupId, NodeId, StateMachine
@@ -61,6 +61,7 @@ class GroupHost(Protocol):
     now: float
     room: InflightLimit
     copies: CopyBudgets
+    preferred_turns: PreferredTurns
     is_let_in: bool
 
     def is_up(self, node: NodeId) -> bool: ...
@@ -149,7 +150,7 @@ class RaftGroup:
         self._links.resume = self._resume
         self._leadership_transfer = LeadershipTransfer(
             self._core, log_store, peers, options, preferred, self.may_lead,
-            lambda node, now: self._step.progress[node].is_slow(now),
+            lambda node, now: self._step.progress[node].is_slow(now), self._multiraft.preferred_turns,
         )  # fmt: skip
         self._compaction = Compaction(
             log_store,

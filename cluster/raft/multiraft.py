@@ -34,6 +34,7 @@ from functools import partial
 from math import inf
 from types import MappingProxyType
 
+from cluster.raft.elections.leadership_transfer import PreferredTurns
 from cluster.raft.group import RaftGroup
 from cluster.raft.heartbeats.node_heartbeats import NODE_MESSAGES, NodeHeartbeats
 from cluster.raft.interfaces import Clock, Disk, DiskBatch, GroupId, NodeId, StateMachine
@@ -101,6 +102,7 @@ class MultiRaft:
         self.now = clock.monotonic()
         self.room = InflightLimit()
         self.copies = CopyBudgets(self.options)
+        self.preferred_turns = PreferredTurns(self.options.prefer_per_s)
         self.on_wake: Callable[[], None] | None = None
         self.on_answers: Callable[[], None] | None = None
         """Called before the write of a turn without news for the disk: what callers were told in it may leave."""

@@ -81,6 +81,9 @@ class RaftOptions:
     long ..."""
     prefer_retry_s: float = 10.0
     """... and tries again no sooner than this: a transfer stops proposals for a round trip."""
+    prefer_per_s: float = 25.0
+    """Leaderships that a node hands to preferred nodes in a second: a node that returns may be preferred by hundreds of
+    groups, whose clients would all go there at once."""
     prefer_settled_s: float = 60.0
     """A leader that leads again sooner than this after it handed over waits twice as long before the next time ..."""
     prefer_longest_s: float = 600.0

@@ -4,6 +4,7 @@
     python -m benchmarks.subjects.elastic --empty 10         # a node with so many GiB is emptied
     python -m benchmarks.subjects.elastic --cancel 50        # moves are cancelled at random moments
     python -m benchmarks.subjects.elastic --rack             # a rack is lost in the middle of 100 swaps
+    python -m benchmarks.subjects.elastic --return --partitions 1000    # a node comes back that is preferred by a third
     python -m benchmarks.subjects.elastic --idle-nodes 31 --partitions 1000
 
 Each part has a cluster of its own on this machine, one after the other. All of it shares the machine's cores, so times
@@ -22,13 +23,14 @@ from rich.table import Table
 
 from benchmarks.peers.base import end_on_signals
 from benchmarks.places import scratch
-from benchmarks.subjects.elastic import parts
+from benchmarks.subjects.elastic import parts, returning
+from benchmarks.subjects.elastic.figures import Rows
 from benchmarks.subjects.elastic.growing import ElasticCluster
 
-Part = Callable[[ElasticCluster], Awaitable[parts.Rows]]
+Part = Callable[[ElasticCluster], Awaitable[Rows]]
 
 
-def measured(nodes: int, part: Part, racks: Mapping[int, str] | None = None) -> parts.Rows:
+def measured(nodes: int, part: Part, racks: Mapping[int, str] | None = None) -> Rows:
     """Run one part on a cluster of its own."""
     with scratch() as directory:
         cluster = ElasticCluster(directory, nodes, racks)
@@ -39,7 +41,7 @@ def measured(nodes: int, part: Part, racks: Mapping[int, str] | None = None) -> 
             cluster.stop()
 
 
-async def _awaited(rows: Awaitable[parts.Rows]) -> parts.Rows:
+async def _awaited(rows: Awaitable[Rows]) -> Rows:
     return await rows
 
 
@@ -50,12 +52,13 @@ async def _awaited(rows: Awaitable[parts.Rows]) -> parts.Rows:
 @click.option("--empty", "gib", default=0.0, help="Empty a node that has so many GiB.")
 @click.option("--cancel", "cancels", default=0, type=click.IntRange(0), help="Cancel so many moves.")
 @click.option("--rack", is_flag=True, help="Lose a rack in the middle of 100 swaps.")
+@click.option("--return", "returns", is_flag=True, help="Let a node return that leads a third of the partitions.")
 @click.option("--idle-nodes", default=0, type=click.IntRange(0, 31), help="Watch so many idle nodes.")
 @click.option("--idle", "idle_s", default=30.0, show_default=True, help="Watch them for so many seconds.")
 @click.option("--partitions", default=0, help="Partitions of the log (12; of idle nodes 1,000; with --rack 100).")
 def main(
-    rounds: int, rate: int, quiet_s: float, gib: float, cancels: int, rack: bool, idle_nodes: int, idle_s: float,
-    partitions: int,
+    rounds: int, rate: int, quiet_s: float, gib: float, cancels: int, rack: bool, returns: bool, idle_nodes: int,
+    idle_s: float, partitions: int,
 ) -> None:  # fmt: skip
     """Measure the parts that are asked for."""
     end_on_signals()
@@ -72,12 +75,18 @@ def main(
         found["a rack is lost amid swaps"] = measured(
             6, lambda cluster: parts.rack(cluster, partitions or parts.SWAPPED), parts.RACKS
         )
+    if returns:
+        found["a preferred leader returns"] = measured(
+            3, lambda cluster: returning.returning(cluster, partitions or 1000, rate)
+        )
     if idle_nodes:
         found["idle nodes"] = measured(
             idle_nodes, lambda cluster: parts.idle(cluster, idle_nodes, partitions or 1000, idle_s)
         )
     if not found:
-        raise click.UsageError("nothing was asked for: name --rounds, --empty, --cancel, --rack or --idle-nodes")
+        raise click.UsageError(
+            "nothing was asked for: name --rounds, --empty, --cancel, --rack, --return or --idle-nodes"
+        )
     console = Console(width=None if sys.stdout.isatty() else 120)
     for title, rows in found.items():
         table = Table("", "", title=title)

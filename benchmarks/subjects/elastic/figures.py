@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import statistics
+from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+
+Rows = list[tuple[str, str]]
 
 
 @dataclass
@@ -16,6 +19,9 @@ class SteadyLoad:
     answered_ns: dict[str, list[int]] = field(default_factory=dict)
     acknowledged: dict[str, list[int]] = field(default_factory=dict)
     failed: list[str] = field(default_factory=list)
+
+    def latencies(self) -> array[int]:
+        return array("q", self.latencies_ns)
 
     def longest_gaps_ms(self) -> dict[str, float]:
         """Longest time of each partition in which nothing was acknowledged."""

@@ -60,6 +60,11 @@ class ElasticCluster:
 
     # ---- nodes
 
+    async def restart(self, node: int) -> None:
+        """Start a node that was killed, and wait until it is up."""
+        starting = self._local.spawn(node)
+        await asyncio.to_thread(starting.wait, time.monotonic() + START_WAIT_S)
+
     async def join(self, node: int) -> None:
         """Announce a node, start it with the first one's file, and wait until it is up."""
         first = self._local.plan.nodes[0]

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Sequence
 from benchmarks.driver.measure import percentiles_ms
 from benchmarks.subjects.elastic.figures import (
     CancelFigure,
+    Rows,
     SteadyLoad,
     cancels,
     leaderless_s,
@@ -22,8 +23,6 @@ from benchmarks.subjects.elastic.growing import ElasticCluster, until
 from benchmarks.subjects.elastic.load import SteadyProducer, fill, stored
 from benchmarks.subjects.partitions import elections_in
 from holdfast.client import AdminClient
-
-Rows = list[tuple[str, str]]
 
 LOG = "elastic"
 REPLICAS = 3

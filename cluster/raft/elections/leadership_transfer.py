@@ -4,7 +4,8 @@ The problem: pysyncobj's transfer works only when the target has every entry, an
 rules: proposals stop first; the order goes out once, when the target has everything; if nobody took over in
 time, proposals are taken again. A preferred node that cannot hold the leadership (a slow disk, a bad link) is not
 given it again and again: one that gets it back soon waits twice as long as before, and one that stores slowly is not
-offered it at all.
+offered it at all. All groups of a node take turns with it (`PreferredTurns`): a node that returns may be preferred by
+hundreds.
 
 Rejected: stepping down and hoping for the right winner. A transfer costs one round trip, an election costs a
 timeout.
@@ -23,6 +24,20 @@ from cluster.raft.pysyncobj.member import RaftMember
 from cluster.raft.pysyncobj.private_names import LEADER
 
 
+class PreferredTurns:
+    """Times at which groups of this node hand over to their preferred nodes, one after the other."""
+
+    def __init__(self, per_s: float) -> None:
+        self._period_s = 1 / per_s
+        self._next_at = -inf
+
+    def take(self, now: float) -> float:
+        """Take the next turn, which may be at once."""
+        at = max(now, self._next_at)
+        self._next_at = at + self._period_s
+        return at
+
+
 class LeadershipTransfer:
     def __init__(
         self,
@@ -33,10 +48,13 @@ class LeadershipTransfer:
         preferred: NodeId | None,
         has_vote: Callable[[NodeId], bool],
         is_slow: Callable[[NodeId, float], bool],
+        turns: PreferredTurns,
     ) -> None:
         self._core = core
         self._has_vote = has_vote
         self._is_slow = is_slow
+        self._turns = turns
+        self._has_turn = False
         self._log_store = log_store
         self._options = options
         self._peers = peers
@@ -68,6 +86,7 @@ class LeadershipTransfer:
         self._await_preferred(now)
 
     def _await_preferred(self, now: float) -> None:
+        self._has_turn = False
         self._prefer_at = inf if self.preferred_node in (None, self._core.selfNode.id) else now + self._patience_s
 
     def prefer(self, node: NodeId | None, now: float) -> None:
@@ -118,6 +137,10 @@ class LeadershipTransfer:
         caught_up = able and core.match.get(target, 0) >= core.commit_index
         own_term_applied = core.applied_index >= (core.noop_index or 0)
         if caught_up and own_term_applied and self._target is None:
+            if not self._has_turn and (at := self._turns.take(now)) > now:
+                self._has_turn, self._prefer_at = True, at
+                return
+            self._has_turn = False
             self.start(target, now)
             self._offered_at = now
             self._patience_s = min(2 * self._patience_s, options.prefer_longest_s)
