@@ -61,7 +61,7 @@ container=$(buildah from --format docker scratch)
 tar -C "$root" --numeric-owner -cf "$work/root.tar" .  # an archive keeps owners, a directory would not
 buildah add --quiet "$container" "$work/root.tar" / >/dev/null
 buildah config --user holdfast --workingdir /var/lib/holdfast --volume /var/lib/holdfast \
-    --port 5672 --port 7101 --port 9101 --stop-signal SIGTERM --cmd holdfast-container \
+    --port 5672 --port 7101 --port 9101 --port 5300 --port 10000 --stop-signal SIGTERM --cmd holdfast-container \
     --env PATH=/usr/local/bin:/usr/bin:/bin --env PYTHONUNBUFFERED=1 \
     --healthcheck 'CMD holdfast-container health' --healthcheck-interval 5s --healthcheck-start-period 60s \
     --label org.opencontainers.image.title=Holdfast --label "org.opencontainers.image.version=$version" \

@@ -6,6 +6,9 @@
 A file at /etc/holdfast/node.toml is used as it is, and variables are then refused, since a node cannot obey both. No
 variable has a default that opens the cluster: a password or `HOLDFAST_ANONYMOUS=always` has to be given. A variable
 that nobody knows is refused, so that a misspelt one does not go unnoticed.
+
+Where the configuration of the Event Hubs emulator is mounted, the container is `holdfast emulator`. It lets everybody
+in, as that emulator does, and takes none of the variables.
 """
 
 from __future__ import annotations
@@ -26,13 +29,16 @@ from node.config import ConfigError, load, parse
 GIVEN = Path("/etc/holdfast/node.toml")
 """A configuration of the user's own."""
 
+HUBS = Path("/Eventhubs_Emulator/ConfigFiles/Config.json")
+"""Hubs of a user whose tools expect the emulator's image."""
+
 HOME = Path("/var/lib/holdfast")
 """Volume of the node's data, and of the configuration made from the environment."""
 
 MADE = "node.toml"
 """Name of that configuration."""
 
-AMQP_PORT, RPC_PORT, MONITORING_PORT = 5672, 7101, 9101
+AMQP_PORT, RPC_PORT, MONITORING_PORT, EMULATOR_HEALTH_PORT = 5672, 7101, 9101, 5300
 HEALTH_TIMEOUT_S = 5.0
 FILE_MODE = 0o640
 
@@ -54,17 +60,27 @@ with the name `holdfast`."""
 
 
 def main(arguments: list[str]) -> int:
-    """Become the node, or answer for its health. Returns the exit status of `health`, and 2 for a mistake."""
+    """Become the node or the emulator, or answer for its health. Return the status of `health`, or 2 for a mistake."""
     try:
         if arguments == ["health"]:
-            return health(GIVEN if GIVEN.exists() else HOME / MADE)
+            return health(health_url())
         if arguments:
             raise ConfigError(f"{' '.join(arguments)!r}: write nothing, or `health`")
-        path = configuration(os.environ)
-        os.execv(sys.executable, [sys.executable, "-m", "node", "--config", str(path)])
+        os.execv(sys.executable, [sys.executable, "-m", *program(os.environ)])
     except (ConfigError, HoldfastError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+
+
+def program(environment: Mapping[str, str]) -> list[str]:
+    """Return the module to run, with its words. Raises ConfigError, as `configuration` does."""
+    if not HUBS.exists():
+        return ["node", "--config", str(configuration(environment))]
+    if given := _given(environment):
+        raise ConfigError(
+            f"{min(given)}: {HUBS} is there, and an emulator has no such variables; leave one of the two out"
+        )
+    return ["holdfast.cli", "emulator", "--hubs", str(HUBS), "--bind", "0.0.0.0", "--dir", str(HOME / "emulator")]
 
 
 def configuration(environment: Mapping[str, str]) -> Path:
@@ -73,11 +89,7 @@ def configuration(environment: Mapping[str, str]) -> Path:
     Raises:
         ConfigError: a variable is unknown, lacks, or has a value that cannot work.
     """
-    given = {
-        name: value
-        for name, value in environment.items()
-        if name.startswith("HOLDFAST_") and not OTHERS.fullmatch(name)
-    }
+    given = _given(environment)
     if unknown := sorted(given.keys() - VARIABLES.keys()):
         known = "".join(f"\n  {name}: {meaning}" for name, meaning in VARIABLES.items())
         raise ConfigError(f"{unknown[0]}: there is no such variable; there are:{known}")
@@ -90,6 +102,15 @@ def configuration(environment: Mapping[str, str]) -> Path:
     parse(text, "configuration from the environment")
     _write(path, text)
     return path
+
+
+def _given(environment: Mapping[str, str]) -> dict[str, str]:
+    """Our variables: those that say what the container shall be."""
+    return {
+        name: value
+        for name, value in environment.items()
+        if name.startswith("HOLDFAST_") and not OTHERS.fullmatch(name)
+    }
 
 
 def document(given: Mapping[str, str]) -> str:
@@ -139,11 +160,17 @@ def _security(given: Mapping[str, str]) -> dict[str, str]:
     return {"anonymous": "never", "first_user_file": str(first_user)}
 
 
-def health(path: Path) -> int:
-    """Ask the node's monitoring port whether it is ready, and print its answer. Returns 0 if it is."""
-    if not (bind := load(path).monitoring.bind):
+def health_url() -> str:
+    """Return the address at which the container tells its health. Raises ConfigError if it does not."""
+    if HUBS.exists():
+        return f"http://127.0.0.1:{EMULATOR_HEALTH_PORT}/health"
+    if not (bind := load(GIVEN if GIVEN.exists() else HOME / MADE).monitoring.bind):
         raise ConfigError("monitoring.bind: is not set, so that nobody can ask for the node's health")
-    url = f"http://127.0.0.1:{bind.rpartition(':')[2]}/health/ready"
+    return f"http://127.0.0.1:{bind.rpartition(':')[2]}/health/ready"
+
+
+def health(url: str) -> int:
+    """Ask whether the container is ready, and print the answer. Returns 0 if it is."""
     try:
         with urllib.request.urlopen(url, timeout=HEALTH_TIMEOUT_S) as answer:
             print(answer.read().decode())

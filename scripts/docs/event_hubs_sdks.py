@@ -147,6 +147,16 @@ SDKS = (
         ),
     ),
     Tried(
+        "Java, by Testcontainers",
+        "testcontainers-azure",
+        (f"{_HERE}/testcontainers/pom.xml", r"<artifactId>testcontainers-azure</artifactId>\s*<version>([\d.]+)"),
+        {"clients": "test_testcontainers.py::test_the_module_starts_our_image_and_the_sdk_finds_it"},
+        notes=(
+            "Its module for Event Hubs starts our image instead of the emulator's, and the Java SDK takes the "
+            "connection string that it gives. With Podman, set `DOCKER_HOST` to the socket of `podman system service`.",
+        ),
+    ),
+    Tried(
         "Rust",
         "azure_messaging_eventhubs",
         (f"{_HERE}/rust/sdk/Cargo.toml", r'azure_messaging_eventhubs = \{ version = "=([\d.]+)"'),

@@ -19,7 +19,7 @@ import click
 from holdfast.cli.emulator.entities import make_hubs, read_entities
 from holdfast.cli.emulator.health_port import HealthPort
 from holdfast.cli.local_cluster.lifecycle import create, start
-from holdfast.cli.local_cluster.processes import LocalCluster
+from holdfast.cli.local_cluster.processes import EVERYWHERE, LOOPBACK, LocalCluster
 from holdfast.cli.shared.command_frame import CommandFrame, command_frame, run, terminate_like_interrupt
 from holdfast.cli.shared.errors import EXIT_USAGE, CliError
 from holdfast.cli.shared.output import Output
@@ -55,6 +55,13 @@ LOOK_S = 0.5
     help="Keep events and checkpoints here.",
 )
 @click.option(
+    "--bind",
+    type=click.Choice([LOOPBACK, EVERYWHERE]),
+    default=LOOPBACK,
+    show_default=True,
+    help="Serve this machine's programs, or everybody who reaches one of its addresses.",
+)
+@click.option(
     "--amqp-port", type=click.IntRange(1, 65535), default=5672, show_default=True, help="Listen here for AMQP."
 )
 @click.option(
@@ -79,6 +86,7 @@ def emulator(
     frame: CommandFrame,
     hubs: Path | None,
     directory: Path,
+    bind: str,
     amqp_port: int,
     health_port: int,
     checkpoint_port: int,
@@ -98,11 +106,13 @@ def emulator(
                 advice="name another --dir",
                 exit_code=EXIT_USAGE,
             )
-        _refuse_other_ports(local, amqp_port, checkpoint_port)
+        _refuse_other_places(local, bind, amqp_port, checkpoint_port)
     else:
-        local = create(directory, nodes, amqp_port, 0, "emulator", "fsync", checkpoint_port=checkpoint_port, tied=True)
+        local = create(
+            directory, nodes, amqp_port, 0, "emulator", "fsync", checkpoint_port=checkpoint_port, tied=True, bind=bind
+        )
     served = Served(local, frame.output, hubs, kill_leader_every)
-    with HealthPort("127.0.0.1", health_port, lambda: served.is_healthy):
+    with HealthPort(bind, health_port, lambda: served.is_healthy):
         try:
             start(local, frame.output, START_WAIT_S, Security())
             run(served.serve(wanted))
@@ -110,16 +120,18 @@ def emulator(
             local.stop()
 
 
-def _refuse_other_ports(local: LocalCluster, amqp_port: int, checkpoint_port: int) -> None:
-    """Refuse ports that are not those of an earlier start, which the data directory keeps."""
+def _refuse_other_places(local: LocalCluster, bind: str, amqp_port: int, checkpoint_port: int) -> None:
+    """Refuse an address and ports that are not those of an earlier start, which the data directory keeps."""
     first = local.plan.nodes[0]
     for option, wanted, kept in (
-        ("--amqp-port", amqp_port, first.amqp), ("--checkpoint-port", checkpoint_port, first.checkpoints)
-    ):  # fmt: skip
-        if (port := kept.rpartition(":")[2]) and int(port) != wanted:
+        ("--bind", bind, first.bind),
+        ("--amqp-port", str(amqp_port), first.amqp.rpartition(":")[2]),
+        ("--checkpoint-port", str(checkpoint_port), first.checkpoints.rpartition(":")[2]),
+    ):
+        if kept and kept != wanted:
             raise CliError(
-                f"{local.directory} was made with {option} {port}, not {wanted}",
-                advice=f"write {option} {port}, or name another --dir",
+                f"{local.directory} was made with {option} {kept}, not {wanted}",
+                advice=f"write {option} {kept}, or name another --dir",
                 exit_code=EXIT_USAGE,
             )
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.cli.local_cluster import ports
-from holdfast.cli.local_cluster.processes import ClusterPlan, LocalCluster, NodePlan, ready
+from holdfast.cli.local_cluster.processes import LOOPBACK, ClusterPlan, LocalCluster, NodePlan, ready
 from holdfast.cli.shared.errors import EXIT_TIMEOUT, CliError
 from holdfast.cli.shared.output import Output
 from holdfast.client.admin import AdminClient
@@ -60,6 +60,7 @@ def create(
     checkpoint_port: int = 0,
     usual_ports: bool = True,
     tied: bool = False,
+    bind: str = LOOPBACK,
 ) -> LocalCluster:
     """Write the files of a new cluster; nothing is started.
 
@@ -67,6 +68,7 @@ def create(
         amqp_port, rpc_port: ports of node 1; None or 0: chosen, the usual ones first if `usual_ports` is true.
         checkpoint_port: port of node 1 for checkpoints of Event Hubs' processors; 0: none has one.
         tied: nodes end with this process, however it ends (Linux).
+        bind: where clients are served: LOOPBACK, or EVERYWHERE, with everybody let in.
     """
     _require_memory(nodes)
     amqp = ports.consecutive(amqp_port or 0, nodes, ports.USUAL_AMQP_PORT if usual_ports else None, "AMQP")
@@ -81,10 +83,11 @@ def create(
         nodes=[
             NodePlan(
                 id=number,
-                amqp=f"127.0.0.1:{a}",
-                rpc=f"127.0.0.1:{r}",
-                monitoring=f"127.0.0.1:{h}" if h else "",
-                checkpoints=f"127.0.0.1:{c}" if c else "",
+                amqp=f"{LOOPBACK}:{a}",
+                rpc=f"{LOOPBACK}:{r}",
+                monitoring=f"{LOOPBACK}:{h}" if h else "",
+                checkpoints=f"{LOOPBACK}:{c}" if c else "",
+                bind=bind,
             )
             for number, (a, r, h, c) in enumerate(zip_longest(amqp, rpc, http, doors), start=1)
         ],

@@ -44,6 +44,7 @@ SECRET_BYTES, SECRET_MODE = 32, 0o600
 DIRECTORY_MODE, FILE_MODE = 0o750, 0o640  # configurations and data are for their owner and its group
 LOG_TAIL_LINES = 12  # of a node that did not start: enough for a traceback's end
 LOG_TAIL_BYTES = 64 * 1024
+LOOPBACK, EVERYWHERE = "127.0.0.1", "0.0.0.0"
 _GRAVE = re.compile(r"error: (?P<said>.*)|\S+ \S+ (?P<level>WARNING|ERROR|CRITICAL) \S+ (?P<logged>.*)")
 
 EXIT_MEANINGS = {
@@ -62,6 +63,7 @@ class NodePlan(msgspec.Struct, frozen=True):
     rpc: str
     monitoring: str = ""  # where its metrics and its health are; empty: nowhere
     checkpoints: str = ""  # where processors of Event Hubs keep theirs; empty: nowhere
+    bind: str = LOOPBACK  # where clients are served; EVERYWHERE: everybody is let in, as is usual at loopback
 
 
 class ClusterPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -216,14 +218,16 @@ class LocalCluster:
             "key_file": home / "node.key",
         }
         tls = "".join(f"{key} = {json.dumps(str(path))}\n" for key, path in files.items()) if self.plan.tls else ""
-        more = {"monitoring": node.monitoring, "checkpoints": node.checkpoints}
+        amqp, checkpoints = (at.replace(LOOPBACK, node.bind) for at in (node.amqp, node.checkpoints))
+        more = {"monitoring": node.monitoring, "checkpoints": checkpoints}
+        anonymous = "" if node.bind == LOOPBACK else 'anonymous = "always"\n'
         return (
             f"# Written by `holdfast cluster up`.\n\n"
             f"[node]\nid = {node.id}\ndata_dir = {data}\n\n"
             f"[cluster]\nname = {json.dumps(self.plan.name)}\npeers = [\n{peers},\n]\n{tls}\n"
-            f'[[listener]]\nname = "default"\nbind = "{node.amqp}"\nadvertise = "{node.amqp}"\nredirect = "auto"\n\n'
+            f'[[listener]]\nname = "default"\nbind = "{amqp}"\nadvertise = "{node.amqp}"\nredirect = "auto"\n\n'
             f'[storage]\ndurability = "{self.plan.durability}"\n\n'
-            f"[security]\nsecrets_file = {json.dumps(str(self._secrets_file))}\n\n"
+            f"[security]\nsecrets_file = {json.dumps(str(self._secrets_file))}\n{anonymous}\n"
             f'[log]\nlevel = "info"\n'
         ) + "".join(f'\n[{name}]\nbind = "{bind}"\n' for name, bind in more.items() if bind)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ THREE = {"HOLDFAST_NODES": "node1:7101, node2:7101,node3:7101", "HOLDFAST_NODE_I
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(container, "HOME", tmp_path)
     monkeypatch.setattr(container, "GIVEN", tmp_path / "given.toml")
+    monkeypatch.setattr(container, "HUBS", tmp_path / "Config.json")
     return tmp_path
 
 
@@ -85,3 +87,16 @@ def test_a_mounted_configuration_is_taken_as_it_is_and_alone() -> None:
     assert container.configuration({"HOLDFAST_SERVER": "node1:5672"}) == container.GIVEN
     with pytest.raises(ConfigError, match=r"HOLDFAST_PASSWORD: .* is mounted"):
         container.configuration(CLOSED)
+
+
+def test_the_emulators_configuration_makes_an_emulator_and_alone(home: Path) -> None:
+    assert container.program(CLOSED) == ["node", "--config", str(home / "node.toml")]
+    assert container.health_url() == "http://127.0.0.1:9101/health/ready"
+    container.HUBS.write_text("{}")
+    module, *words = container.program({"ACCEPT_EULA": "Y", "BLOB_SERVER": "azurite", "METADATA_SERVER": "azurite"})
+    assert (module, words[0]) == ("holdfast.cli", "emulator")
+    assert ("--bind", "0.0.0.0") in pairwise(words)
+    assert ("--hubs", str(container.HUBS)) in pairwise(words)
+    assert container.health_url() == "http://127.0.0.1:5300/health"
+    with pytest.raises(ConfigError, match=r"HOLDFAST_PASSWORD: .*Config\.json is there"):
+        container.program(CLOSED)

@@ -47,12 +47,12 @@ class Emulator:
         self.amqp = consecutive_ports(3)[0]
         self.store = consecutive_ports(3)[0]
         [self.health] = free_ports(1)
-        self._options = options
+        self.options = options
         self.said: list[str] = []
 
     def start(self) -> None:
         ports = ("--amqp-port", self.amqp, "--health-port", self.health, "--checkpoint-port", self.store)
-        words = ["--hubs", self.config, "--dir", self.directory / "data", *ports, *self._options]
+        words = ["--hubs", self.config, "--dir", self.directory / "data", *ports, *self.options]
         self.process = subprocess.Popen(
             [sys.executable, "-m", "holdfast.cli", "emulator", *map(str, words)],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -134,12 +134,30 @@ def test_it_keeps_the_contract_and_the_events(emulator: Emulator) -> None:
     wait_until(lambda: emulator.status() == 0 and not _listens(emulator.amqp), "the node ends with it", sdk.WITHIN_S)
 
 
-def _listens(port: int) -> bool:
+def _listens(port: int, host: str = "127.0.0.1") -> bool:
     import socket
 
-    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=5):
+    with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=5):
         return True
     return False
+
+
+def test_it_serves_where_it_is_told_and_everybody_there(emulator: Emulator) -> None:
+    ports = (emulator.amqp, emulator.store, emulator.health)
+    emulator.config.write_text(hubs(ORDERS))
+    emulator.run()
+    assert [_listens(port, "127.0.0.2") for port in ports] == [False] * 3
+    emulator.stop()
+    emulator.options = ("--bind", "0.0.0.0")
+    emulator.start()
+    assert emulator.process.wait(sdk.WITHIN_S) == 2
+    wait_until(lambda: "was made with --bind 127.0.0.1" in "".join(emulator.said), "its address is named", 10)
+    emulator.directory /= "open"
+    emulator.run()
+    assert [_listens(port, "127.0.0.2") for port in ports] == [True] * 3
+    text = connection_string(f"127.0.0.2:{emulator.amqp}", "orders", "RootManageSharedAccessKey")
+    send(text, "0", ["there"])
+    assert [event.body_as_str() for event in read(text, 1, "cg1")] == ["there"]
 
 
 @pytest.mark.parametrize("emulator", [("--kill-leader-every", "2")], indirect=True)
