@@ -358,7 +358,7 @@ class _Story:
 
     def _note_nodes(self) -> None:
         history = self._recorder.history
-        for node in self._cluster.nodes.values():
+        for node in self._cluster.seen_nodes:
             node.look()
             now_ns = time.monotonic_ns()
             history.complaints += [ComplaintRow(node.id, now_ns, text) for text in node.complaints]

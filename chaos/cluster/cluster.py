@@ -134,6 +134,11 @@ class ChaosCluster(ABC):
     # ---------------------------------------------------------------- questions, past the proxies
 
     @property
+    def seen_nodes(self) -> list[NodeOfCluster]:
+        """Nodes that the run has seen, with those that have left."""
+        return list(self.nodes.values())
+
+    @property
     def running(self) -> list[int]:
         return [number for number, node in self.nodes.items() if node.is_running]
 

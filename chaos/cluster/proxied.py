@@ -12,7 +12,7 @@ from typing import Any
 
 from chaos.clock import OffsetClock
 from chaos.cluster import registrations
-from chaos.cluster.cluster import CLASSES, ChaosCluster
+from chaos.cluster.cluster import CLASSES, ChaosCluster, NodeOfCluster
 from chaos.cluster.links import CLIENTS, NODES, ZOOKEEPER
 from chaos.cluster.nodes import ClusterNode, NodeFailed, configuration
 from chaos.cluster.zookeeper import Ensemble
@@ -67,6 +67,7 @@ class ProxiedCluster(ChaosCluster):
         self._add_links(server)
         self.guests: dict[int, ClusterNode] = {}
         """Nodes that have joined, and will leave; their links cannot be broken."""
+        self._departed: list[ClusterNode] = []
         self._guest_numbers = itertools.count(FIRST_GUEST)
         for node in self.nodes.values():
             node.config_path.write_text(configuration(self._sections(node, self._found(node))), encoding="utf-8")
@@ -157,7 +158,12 @@ class ProxiedCluster(ChaosCluster):
         self.wait_for(lambda: not node.is_running, f"node {number} to leave")
         if (status := node.kill()) != REMOVED_STATUS:
             raise NodeFailed(number, f"was to leave, and ended with status {status}")
-        del self.guests[number]
+        node.overlook()
+        self._departed.append(self.guests.pop(number))
+
+    @property
+    def seen_nodes(self) -> list[NodeOfCluster]:
+        return [*self.nodes.values(), *self.guests.values(), *self._departed]
 
     def _is_told(self, work: Callable[[AdminClient], Coroutine[Any, Any, Any]]) -> bool:
         """Tell the cluster something; False while it cannot be told."""
