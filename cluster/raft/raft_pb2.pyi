@@ -65,7 +65,7 @@ class ConfigurationRecord(_message.Message):
     def __init__(self, version: _Optional[int] = ..., voters: _Optional[_Iterable[_Union[ReplicaRecord, _Mapping]]] = ..., outgoing: _Optional[_Iterable[_Union[ReplicaRecord, _Mapping]]] = ..., learners: _Optional[_Iterable[_Union[ReplicaRecord, _Mapping]]] = ..., demoted: _Optional[_Iterable[_Union[ReplicaRecord, _Mapping]]] = ..., move: _Optional[int] = ..., ended: _Optional[int] = ...) -> None: ...
 
 class AppendEntries(_message.Message):
-    __slots__ = ("sequence", "commit_index", "has_previous", "previous_index", "previous_term", "entries", "entry_terms", "retained_from", "release_index", "release_mark", "acknowledged_index", "acknowledged_term", "quiesce", "entries_beside")
+    __slots__ = ("sequence", "commit_index", "has_previous", "previous_index", "previous_term", "entries", "entry_terms", "retained_from", "release_index", "release_mark", "acknowledged_index", "acknowledged_term", "quiesce", "entries_beside", "paced")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     COMMIT_INDEX_FIELD_NUMBER: _ClassVar[int]
     HAS_PREVIOUS_FIELD_NUMBER: _ClassVar[int]
@@ -80,6 +80,7 @@ class AppendEntries(_message.Message):
     ACKNOWLEDGED_TERM_FIELD_NUMBER: _ClassVar[int]
     QUIESCE_FIELD_NUMBER: _ClassVar[int]
     ENTRIES_BESIDE_FIELD_NUMBER: _ClassVar[int]
+    PACED_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     commit_index: int
     has_previous: bool
@@ -94,7 +95,8 @@ class AppendEntries(_message.Message):
     acknowledged_term: int
     quiesce: bool
     entries_beside: bool
-    def __init__(self, sequence: _Optional[int] = ..., commit_index: _Optional[int] = ..., has_previous: _Optional[bool] = ..., previous_index: _Optional[int] = ..., previous_term: _Optional[int] = ..., entries: _Optional[_Iterable[bytes]] = ..., entry_terms: _Optional[_Iterable[int]] = ..., retained_from: _Optional[int] = ..., release_index: _Optional[int] = ..., release_mark: _Optional[int] = ..., acknowledged_index: _Optional[int] = ..., acknowledged_term: _Optional[int] = ..., quiesce: _Optional[bool] = ..., entries_beside: _Optional[bool] = ...) -> None: ...
+    paced: bool
+    def __init__(self, sequence: _Optional[int] = ..., commit_index: _Optional[int] = ..., has_previous: _Optional[bool] = ..., previous_index: _Optional[int] = ..., previous_term: _Optional[int] = ..., entries: _Optional[_Iterable[bytes]] = ..., entry_terms: _Optional[_Iterable[int]] = ..., retained_from: _Optional[int] = ..., release_index: _Optional[int] = ..., release_mark: _Optional[int] = ..., acknowledged_index: _Optional[int] = ..., acknowledged_term: _Optional[int] = ..., quiesce: _Optional[bool] = ..., entries_beside: _Optional[bool] = ..., paced: _Optional[bool] = ...) -> None: ...
 
 class AppendReply(_message.Message):
     __slots__ = ("sequence", "next_index", "success", "reset", "mute", "quiesced", "rest_ms")

@@ -16,7 +16,7 @@ from cluster.raft import RaftGroup
 LOOKED_AT = 64
 """Partitions looked at for a sample: a node may lead thousands, of which a few have something under way."""
 
-RECENT_S = 1.0
+RECENT_S = 0.5
 """Age up to which a sample says how long clients wait now."""
 
 CALM_SAMPLES = 64

@@ -24,7 +24,7 @@ COPIES_END_S = 1.0
 BUSY_TURN_S = 0.025
 """Length of a turn, on average over a look, that clients feel. One that syncs a disk takes some milliseconds."""
 
-BUSY_WAIT_S = 0.015
+BUSY_WAIT_S = 0.008
 BUSY_TIMES = 1.5
 """Clients feel a wait that is longer than this, and so many times as long as while nothing is copied."""
 

@@ -31,6 +31,11 @@ class ElasticCluster:
         for node, rack in (racks or {}).items():
             self._write(node, self._text(node).replace("\n\n[cluster]", f'\nrack = "{rack}"\n\n[cluster]', 1))
 
+    def put_data(self, node: int, directory: Path) -> None:
+        """Let a node keep its data in another directory, before it is started."""
+        own = self._local.node_directory(node) / "data"
+        self._write(node, self._text(node).replace(str(own), str(directory)))
+
     def _text(self, node: int) -> str:
         return self._local.config_path(node).read_text(encoding="utf-8")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 
 from benchmarks.subjects.elastic.figures import SteadyLoad, StoredVerdict, judge
 from holdfast.client import ConsumerClient, ConsumerOptions, HoldfastError, ProducerClient, ProducerOptions, Start
@@ -87,3 +87,14 @@ async def fill(servers: Sequence[str], log: str, partitions: int, size: int) -> 
             for partition in range(partitions):
                 await producer.send_many(bodies, partition=str(partition))
         await producer.flush()
+
+
+async def beside(producer: SteadyProducer, work: Awaitable[None]) -> SteadyLoad:
+    """Publish while the work is done."""
+    over = asyncio.Event()
+    sending = asyncio.ensure_future(producer.run(over))
+    try:
+        await work
+    finally:
+        over.set()
+    return await sending

@@ -7,7 +7,7 @@ import random
 import time
 from array import array
 from collections import Counter
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 
 from benchmarks.driver.measure import percentiles_ms
 from benchmarks.subjects.elastic.figures import (
@@ -20,7 +20,7 @@ from benchmarks.subjects.elastic.figures import (
     spread,
 )
 from benchmarks.subjects.elastic.growing import ElasticCluster, until
-from benchmarks.subjects.elastic.load import SteadyProducer, fill, stored
+from benchmarks.subjects.elastic.load import SteadyProducer, beside, fill, stored
 from benchmarks.subjects.partitions import elections_in
 from holdfast.client import AdminClient
 
@@ -62,11 +62,11 @@ async def rounds(cluster: ElasticCluster, count: int, partitions: int, rate: int
     async with cluster.admin() as admin:
         await create(admin, partitions)
     producer = SteadyProducer(cluster.servers, LOG, partitions, rate)
-    quiet = await _beside(producer, asyncio.sleep(quiet_s))
+    quiet = await beside(producer, asyncio.sleep(quiet_s))
     found, took = [], []
     for number in range(count):
         began = time.monotonic()
-        found.append(await _beside(producer, _there_and_back(cluster, partitions, 4 + 2 * number)))
+        found.append(await beside(producer, _there_and_back(cluster, partitions, 4 + 2 * number)))
         took.append(time.monotonic() - began)
     verdict = await stored(cluster.servers, LOG, producer.all)
     gaps = spread([gap for one in found for gap in one.longest_gaps_ms().values()])
@@ -84,17 +84,6 @@ async def rounds(cluster: ElasticCluster, count: int, partitions: int, rate: int
         ("p50 and p99 with moves", f"{moving['p50']:.1f} ms, {moving['p99']:.1f} ms"),
         ("p99 with moves, times that without", f"{moving['p99'] / calm['p99']:.1f}"),
     ]
-
-
-async def _beside(producer: SteadyProducer, work: Awaitable[None]) -> SteadyLoad:
-    """Publish while the work is done."""
-    over = asyncio.Event()
-    sending = asyncio.ensure_future(producer.run(over))
-    try:
-        await work
-    finally:
-        over.set()
-    return await sending
 
 
 async def _there_and_back(cluster: ElasticCluster, partitions: int, first: int) -> None:

@@ -7,9 +7,9 @@ import time
 from collections import Counter
 
 from benchmarks.driver.measure import percentiles_ms
-from benchmarks.subjects.elastic.figures import Rows, SteadyLoad, spread
+from benchmarks.subjects.elastic.figures import Rows, spread
 from benchmarks.subjects.elastic.growing import ElasticCluster, until
-from benchmarks.subjects.elastic.load import SteadyProducer
+from benchmarks.subjects.elastic.load import SteadyProducer, beside
 from benchmarks.subjects.partitions import elections_in
 from holdfast.client import AdminClient
 
@@ -33,21 +33,16 @@ async def returning(cluster: ElasticCluster, partitions: int, rate: int) -> Rows
         await until(lambda: _leads_nothing(admin), "other leaders")
         await asyncio.sleep(SETTLE_S)
         producer = SteadyProducer(cluster.servers, LOADED, LOADED_PARTITIONS, rate)
-        over = asyncio.Event()
-        calm, sending = await _beside(producer, QUIET_S), asyncio.ensure_future(producer.run(over))
+        calm = await beside(producer, asyncio.sleep(QUIET_S))
         sizes = {node: cluster.log_path(node).stat().st_size for node in (1, 2, 3)}
-        await cluster.restart(RETURNING)
-        began = time.monotonic()
-        await until(lambda: _are(admin, wanted), "the leaders of before")
-        took_s = time.monotonic() - began
-        over.set()
-        moving = await sending
+        took: list[float] = []
+        moving = await beside(producer, _back(cluster, admin, wanted, took))
     led = Counter(group for node, size in sizes.items() for group, _ in elections_in(cluster.log_path(node), size))
     gaps, calm_gaps = (spread(list(part.longest_gaps_ms().values())) for part in (moving, calm))
     latency, calm_latency = (percentiles_ms(part.latencies()) for part in (moving, calm))
     return [
         ("partitions, and those that the node leads", f"{partitions}, {Counter(wanted.values())[RETURNING]}"),
-        ("all leaders are as before, after the node is up", f"{took_s:.1f} s"),
+        ("all leaders are as before, after the node is up", f"{took[0]:.1f} s"),
         ("elections of a group meanwhile, at most", str(max(led.values(), default=0))),
         ("longest gap of a loaded partition: median, longest", f"{gaps[0]:.0f} ms, {gaps[1]:.0f} ms"),
         ("the same before", f"{calm_gaps[0]:.0f} ms, {calm_gaps[1]:.0f} ms"),
@@ -56,12 +51,11 @@ async def returning(cluster: ElasticCluster, partitions: int, rate: int) -> Rows
     ]
 
 
-async def _beside(producer: SteadyProducer, seconds: float) -> SteadyLoad:
-    over = asyncio.Event()
-    sending = asyncio.ensure_future(producer.run(over))
-    await asyncio.sleep(seconds)
-    over.set()
-    return await sending
+async def _back(cluster: ElasticCluster, admin: AdminClient, wanted: Leaders, took: list[float]) -> None:
+    await cluster.restart(RETURNING)
+    began = time.monotonic()
+    await until(lambda: _are(admin, wanted), "the leaders of before")
+    took.append(time.monotonic() - began)
 
 
 async def _leaders(admin: AdminClient) -> Leaders:

@@ -39,9 +39,9 @@ from cluster.raft.snapshot.bandwidth import PACED_APPEND_BYTES, PACED_APPEND_ENT
 FAR_ENTRIES = 64
 """A replica that lacks no more is sent them like any follower."""
 
-_Built = dict[tuple[int, float, int], tuple[EncodedAppend, int, int]]
+_Built = dict[tuple[int, float, int, bool], tuple[EncodedAppend, int, int]]
 """Appends of one tick, with the number and the size of their entries, by their first entry, the last one that may be
-sent, and the birth they are for."""
+sent, the birth they are for, and whether they count for the pace."""
 
 
 class AppendSender:
@@ -92,7 +92,8 @@ class AppendSender:
 
     def begin_member(self, member: RaftMember, now: float) -> None:
         """Begin with a follower of which nothing is known yet."""
-        self._step.progress[member.id] = Progress(self._options, self._step.next_sequence)
+        progress = self._step.progress[member.id] = Progress(self._options, self._step.next_sequence)
+        progress.grown_from = self._log_store.last
         self._core.begin_member(member, now)
         if self._heartbeat_at == inf:
             self._heartbeat_at = now
@@ -204,24 +205,30 @@ class AppendSender:
                 )
                 return sent
             is_copy = member not in self._membership.voting and end - start >= FAR_ENTRIES
-            if is_copy and (opens_at := self._budget.opens_at(now, node)) is not None:
+            is_new = is_copy and log_store.last - progress.grown_from >= PACED_APPEND_ENTRIES
+            is_paced = is_copy and not is_new
+            if is_paced and (opens_at := self._budget.opens_at(now, node)) is not None:
                 self._paced_until = min(self._paced_until, opens_at)
                 return sent
-            key = (start, end, member.birth)
+            key = (start, end, member.birth, is_paced)
             if key not in built:
-                built[key] = self._build(start, int(end), member.birth, is_copy=is_copy)
+                built[key] = self._build(start, int(end), member.birth, is_copy=is_copy, is_paced=is_paced)
             message, count, size = built[key]
             self._links.speaks(node)
             self._emit(node, message)
             self._room.use(node, size)
-            if is_copy:
+            if is_new:  # as many as have come meanwhile do not count: at any pace the replica comes nearer
+                progress.grown_from += count
+            elif is_paced:
                 self._budget.charge(size, now, count)
             progress.sent(message.sequence, size, now)
             next_index[member] = start + count
             sent = True
         return sent
 
-    def _build(self, start: int, end: int, birth: int, *, is_copy: bool) -> tuple[EncodedAppend, int, int]:
+    def _build(
+        self, start: int, end: int, birth: int, *, is_copy: bool, is_paced: bool
+    ) -> tuple[EncodedAppend, int, int]:
         options, log_store = self._options, self._log_store
         most, most_bytes = options.max_append_entries, options.max_append_bytes
         if is_copy:
@@ -229,7 +236,7 @@ class AppendSender:
         data, terms = log_store.take(start, min(most, end - start + 1), most_bytes)
         core, previous = self._core, (start - 1, log_store.term_at(start - 1))
         message = self._stamp.append_entries(
-            core.term, self._next_sequence(), core.commit_index, previous, data, terms, birth
+            core.term, self._next_sequence(), core.commit_index, previous, data, terms, birth, paced=is_paced
         )
         return message, len(data), sum(map(len, data))
 

@@ -163,11 +163,15 @@ class Stamp:
         entries: Sequence[bytes],
         entry_terms: Sequence[int],
         to: int = FOUNDING_BIRTH,
+        *,
+        paced: bool = False,
     ) -> EncodedAppend:
         """Make an append for all followers with this birth."""
         head = self.append(term, sequence, commit_index, previous)
         if to != FOUNDING_BIRTH:
             head.to = to
+        if paced:
+            head.append.paced = True
         head.append.entry_terms.extend(entry_terms)
         return EncodedAppend(head, entries)
 

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 class Progress:
     __slots__ = (
         "_floor", "_in_flight", "_options", "_valid_from", "_warned", "acknowledged", "behind", "commit_told",
-        "in_flight_bytes", "is_suspected", "probing", "slow_at", "tried_base",
+        "grown_from", "in_flight_bytes", "is_suspected", "probing", "slow_at", "tried_base",
     )  # fmt: skip
 
     def __init__(self, options: RaftOptions, sequence: int) -> None:
@@ -37,6 +37,7 @@ class Progress:
         self.probing = False
         self.behind = False  # needs entries that are gone here: a snapshot, which it fetches itself
         self.tried_base = False  # the logs do not agree where ours begins
+        self.grown_from = 0  # last entry when it was last sent some for nothing (`AppendSender`)
         self.acknowledged = 0  # the last entry that it said it has, in this term
         self.is_suspected = False  # it asks for what it had acknowledged: to be told so before anything else
         self._warned = False

@@ -298,7 +298,7 @@ class Stepper(Transport):
         terms = body.entry_terms
         first = body.previous_index + 1
         lacking = [(data, first + i, terms[i]) for i, data in enumerate(entries) if i >= skip]
-        if not self._membership.is_voter:
+        if body.paced:
             self._copies.into.charge(sum(map(len, entries)), now, len(entries))
             self._rest_ms = self._copies.into.rest_ms(now)
         self._deliver(
