@@ -72,7 +72,7 @@ def _share(scene: Scene, guest: int) -> None:
 
 
 def _replace(cluster: ProxiedCluster, guest: int, replaced: int) -> None:
-    """All replicas of a node move to the guest, by a plan."""
+    """Move all replicas of a node to the guest, by a plan."""
     others = [node for node in cluster.running if node != replaced]
     cluster.call(partial(_apply_replacement, guest=guest, replaced=replaced), others)
 
