@@ -293,7 +293,7 @@ class MultiRaft:
         if group is None:
             return SnapshotSender.refuse(request, f"node {self.node_id} has no such group")
         if budget.opens_at(self.now) is not None and self.active_version() >= MEMBERS_CHANGE_FROM:
-            return SnapshotSender.put_off(request, budget.rest_ms(self.now) + 1)
+            return SnapshotSender.put_off(request, budget.rest_ms(self.now))
         try:
             reply = group.serve_fetch(sender, request, self.now)
             budget.charge(len(reply.body), self.now)

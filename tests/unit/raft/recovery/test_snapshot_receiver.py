@@ -6,7 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from cluster.raft import FetchReply, RaftMessage, RaftOptions, Unknown, erase_group
+from cluster.raft import FetchReply, FetchRequest, RaftMessage, RaftOptions, Unknown, erase_group
+from cluster.raft.replication.message_validation import RAFT
+from cluster.raft.snapshot.bandwidth import BURST_S, LONGEST_REST_MS
 from tests.simulation.world.disk import SimBatch
 from tests.unit.raft.cluster import GROUP, RaftStage
 
@@ -263,6 +265,19 @@ def test_it_gives_no_more_than_its_share_of_bytes() -> None:
     assert given / took_s < 1.2 * budget.most
     assert put_off
     check_whole(stage)
+
+
+@pytest.mark.parametrize("bytes_ahead", [1, 10_000, 1 << 40])
+def test_a_rest_is_one_that_the_receiver_takes(bytes_ahead: int) -> None:
+    """A single large entry at a low pace is more than the longest rest."""
+    stage = left_behind()
+    stage.version = 15
+    leader = stage.multirafts[1]
+    leader.copies.limit(1000)
+    leader.copies.out.charge(int(1000 * BURST_S) + bytes_ahead, stage.clock.now)
+    reply = leader.serve_fetch(3, FetchRequest(group=GROUP, version=1, number=1, max_bytes=1))
+    assert 0 < reply.rest_ms <= LONGEST_REST_MS
+    assert RAFT.fault(reply) is None
 
 
 def test_a_node_of_the_version_before_is_never_put_off() -> None:
