@@ -48,7 +48,7 @@ class BalanceAdministration:
         current: Callable[[], Awaitable[None]],
         bytes_per_s: int,
     ) -> None:
-        """`bytes_per_s`: pace at which a node copies, as this one is configured."""
+        """`bytes_per_s`: limit of a node's copies, as this one is configured."""
         self._view = view
         self._proposer = proposer
         self._balancer = balancer
@@ -112,7 +112,8 @@ class BalanceAdministration:
     def _shown(self, plan: BalancePlan, *, applied: bool) -> dict[str, Any]:
         kept = self._balancer.kept(plan.digest)
         assert kept is not None, "a plan is kept before it is shown"
-        seconds = seconds_of(plan, kept[1], self._bytes_per_s)
+        pace = min(self._view.balance.pace_bytes_per_s, self._bytes_per_s)
+        seconds = seconds_of(plan, kept[1], pace)
         return {**describe_plan(plan, kept[1]), "seconds": seconds, "applied": applied}
 
     def _has_heard_of(self, items: Mapping[int, Reassignment]) -> bool:

@@ -15,13 +15,13 @@ from node.balancing.load_reports import LoadReports
 from tests.unit.metadata.test_state_machine import Cluster
 
 GIB = 1 << 30
-PACE = 1 << 20
+MIB = 1 << 20
 
 
 class SeenCluster(Cluster):
     """Node 1 leads the metadata; all nodes are up, and each leads what it is preferred for, with 1 MiB of events."""
 
-    def __init__(self, nodes: int = 4, version: int = OURS.newest) -> None:
+    def __init__(self, nodes: int = 4, version: int = OURS.newest, bytes_per_s: int = 16 * GIB) -> None:
         super().__init__(nodes)
         self.is_leader = True
         self.lost: dict[int, float] = {}
@@ -34,7 +34,7 @@ class SeenCluster(Cluster):
         self.load_reports = LoadReports(1, self.view, self, lambda: self.report_of(1), lambda: self.now_s)
         self.balancer = Balancer(cast(Any, self), self.view, cast(Any, self), self.load_reports, features)
         self.administration = BalanceAdministration(
-            self.view, cast(Any, self), self.balancer, features, cast(Any, self), self.current, PACE
+            self.view, cast(Any, self), self.balancer, features, cast(Any, self), self.current, bytes_per_s
         )
 
     def report_of(self, node: int) -> LoadReport:

@@ -12,7 +12,7 @@ from cluster.metadata.planning import plan_balance
 from cluster.versions import OURS
 from node.admin.errors import AdminRequestFailed
 from node.balancing import balancer
-from tests.unit.balancing.seen_cluster import SeenCluster
+from tests.unit.balancing.seen_cluster import GIB, MIB, SeenCluster
 
 
 def held(cluster: SeenCluster) -> Counter[int]:
@@ -26,8 +26,8 @@ def lost_node() -> SeenCluster:
     return cluster
 
 
-def with_new_node(balance: str = "on") -> SeenCluster:
-    cluster = SeenCluster(nodes=3)
+def with_new_node(balance: str = "on", bytes_per_s: int = 16 * GIB) -> SeenCluster:
+    cluster = SeenCluster(nodes=3, bytes_per_s=bytes_per_s)
     cluster.create("trades", partitions=16, replicas=3)
     cluster.do(register_node(4, "10.0.0.4:7101", {"default": "10.0.0.4:5672"}))
     cluster.do(set_balance(balance))
@@ -154,9 +154,11 @@ async def test_what_a_dry_run_shows_is_what_is_applied() -> None:
     ]
 
 
-async def test_a_plan_says_how_long_its_copies_take_at_the_pace() -> None:
+@pytest.mark.parametrize(("of_cluster", "of_node"), [(MIB, 16 * GIB), (64 * MIB, MIB)])
+async def test_a_plan_says_how_long_its_copies_take_at_the_lower_pace(of_cluster: int, of_node: int) -> None:
     """A MiB a second, and a MiB in each partition: the new node gets 12 of them, one after the other."""
-    cluster = with_new_node()
+    cluster = with_new_node(bytes_per_s=of_node)
+    cluster.do(set_balance(pace_bytes_per_s=of_cluster))
     shown = await cluster.admin("cluster.balance")
     assert sum(4 in move["to"] for move in shown["moves"]) == 12
     assert shown["seconds"] == 12
