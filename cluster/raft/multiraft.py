@@ -398,6 +398,7 @@ class MultiRaft:
         self._collect_due(now)
         ticked, self._dirty = self._dirty, {}
         if not ticked and not self._batches and not self._outbox:
+            self._write_at = inf  # a quarantine has dropped what was to be written
             return None
         for group in ticked:
             self._quarantine.guarded(group, group.tick, now)

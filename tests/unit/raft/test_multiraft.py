@@ -170,6 +170,27 @@ def test_a_follower_answers_before_it_applies_and_writes_that_a_little_later() -
     assert follower.next_deadline() > stage.clock.now
 
 
+def test_a_write_that_a_quarantine_has_dropped_calls_for_no_turn() -> None:
+    stage = RaftStage()
+    stage.may_quarantine = True
+    stage.elect(1)
+    stage.run(0.2)
+    stage.propose(1, "a")
+    stage.until(lambda: stage.group(1).commit_index == stage.group(1).last_index)
+    follower = stage.multirafts[2]
+    stage.hold(1, 2)
+    stage.propose(1, "b")  # its append tells of the commit of "a"
+    stage.run(STEP_S)
+    follower.deliver(1, stage.held[1, 2])
+    turn = follower.turn()
+    assert turn is not None
+    follower.release(turn)
+    follower.quarantine(GROUP, "for a test")
+    stage.clock.now += WRITE_LAG_S
+    assert follower.turn() is None
+    assert follower.next_deadline() > stage.clock.now, "a host would ask for turns without end"
+
+
 def test_the_leaders_own_sync_calls_for_a_turn_only_if_a_quorum_waits_for_it() -> None:
     stage = RaftStage(options=RaftOptions(eager_appends=True))
     stage.elect(1)
