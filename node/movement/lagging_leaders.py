@@ -97,8 +97,8 @@ class LaggingLeaders:
         task.add_done_callback(lambda _: self._asking.pop(node, None))
 
     async def _ask(self, node: NodeId, moves: Sequence[AwaitedMove]) -> None:
-        least, metadata = min(move.index for move in moves), self._metadata
-        near = (one for one in metadata.members if self._peers.is_up(one) and metadata.match_index(one) >= least)
+        needed, metadata = max(move.index for move in moves), self._metadata
+        near = (one for one in metadata.members if self._peers.is_up(one) and metadata.match_index(one) >= needed)
         successors = sorted({self._multiraft.node_id, *near} - {node})
         try:
             offered = await self._peers.client(node).hand_over(moves, successors)

@@ -91,6 +91,18 @@ async def test_a_leader_is_asked_when_it_has_had_its_time() -> None:
     assert asking.asked[2:] == [(2, {7: (50, 3)}, [1, 3]), (3, {8: (50, 3)}, [1])]
 
 
+async def test_a_successor_is_as_far_as_every_move_of_the_question_asks() -> None:
+    asking = Asking()
+    asking.leaders = {7: 2, 8: 2}
+    asking.metadata.matched[4] = 55
+    await asking.look([_moving(7)], 0.0)
+    asking.metadata.applied_index = 60
+    asking.metadata.matched[3] = 60
+    await asking.look([_moving(7), _moving(8)], 1.0)
+    await asking.look([_moving(7), _moving(8)], 1.0 + ASK_AFTER_S)
+    assert asking.asked == [(2, {7: (50, 3), 8: (60, 3)}, [1, 3])]
+
+
 async def test_a_cancel_and_another_leader_have_their_own_time() -> None:
     asking = Asking()
     asking.leaders = {7: 2}
