@@ -133,7 +133,7 @@ def _show(frame: CommandFrame, plan: dict[str, Any], show_all: bool) -> None:
 
 def _time_text(seconds: int) -> str:
     """Time that copying takes at the configured pace; an estimate, so whole minutes do."""
-    if seconds < 60:
+    if seconds <= 60:
         return "a minute"
     minutes = -(-seconds // 60)
     return f"{minutes} minutes" if minutes < 120 else f"{minutes / 60:.1f} hours"
