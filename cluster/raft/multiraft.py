@@ -292,11 +292,13 @@ class MultiRaft:
         group, budget = self._groups.get(request.group), self.copies.out
         if group is None:
             return SnapshotSender.refuse(request, f"node {self.node_id} has no such group")
-        if budget.opens_at(self.now) is not None and self.active_version() >= MEMBERS_CHANGE_FROM:
+        may_put_off = self.active_version() >= MEMBERS_CHANGE_FROM  # else a debt would only be met after the upgrade
+        if may_put_off and budget.opens_at(self.now) is not None:
             return SnapshotSender.put_off(request, budget.rest_ms(self.now))
         try:
             reply = group.serve_fetch(sender, request, self.now)
-            budget.charge(len(reply.body), self.now)
+            if may_put_off:
+                budget.charge(len(reply.body), self.now)
             return reply
         except NodeUnfit:
             raise

@@ -297,6 +297,16 @@ def test_a_node_of_the_version_before_is_never_put_off() -> None:
     assert set(rests) == {0}
 
 
+def test_what_was_given_in_the_version_before_holds_up_nobody_later() -> None:
+    stage = left_behind()
+    stage.version = 14
+    budget = stage.multirafts[1].copies.out
+    budget.most = 1
+    stage.start(3)
+    stage.until(lambda: is_whole(stage), seconds=20.0)
+    assert budget.opens_at(stage.clock.now) is None
+
+
 def test_a_log_that_conflicts_below_the_base_is_replaced() -> None:
     """Node 1 led alone and kept what nobody else has; meanwhile the others trimmed far beyond it."""
     stage = RaftStage(options=SMALL)
