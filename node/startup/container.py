@@ -76,6 +76,8 @@ def program(environment: Mapping[str, str]) -> list[str]:
     """Return the module to run, with its words. Raises ConfigError, as `configuration` does."""
     if not HUBS.exists():
         return ["node", "--config", str(configuration(environment))]
+    if GIVEN.exists():
+        raise ConfigError(f"{GIVEN}: {HUBS} is there, too, and an emulator lets everybody in; leave one of the two out")
     if given := _given(environment):
         raise ConfigError(
             f"{min(given)}: {HUBS} is there, and an emulator has no such variables; leave one of the two out"

@@ -100,3 +100,10 @@ def test_the_emulators_configuration_makes_an_emulator_and_alone(home: Path) -> 
     assert container.health_url() == "http://127.0.0.1:5300/health"
     with pytest.raises(ConfigError, match=r"HOLDFAST_PASSWORD: .*Config\.json is there"):
         container.program(CLOSED)
+
+
+def test_an_emulator_that_lets_everybody_in_never_takes_the_place_of_a_configured_node() -> None:
+    container.HUBS.write_text("{}")
+    container.GIVEN.write_text("")
+    with pytest.raises(ConfigError, match=r"given\.toml: .*Config\.json is there, too"):
+        container.program({})
