@@ -145,6 +145,19 @@ Requests to `$management`
                                                                                obstacles list of string, nodes: list of
                                                                                maps, each with versions: [oldest int,
                                                                                newest int] of its program
+    cluster, balance    no    apply string (a digest: that plan is carried     digest string, partitions, bytes, seconds
+                              out), remove int (a node that is to be empty),   int, applied boolean; moves: list of
+                              successor int (the node that gets its replicas)  maps, 1,000 at most (log, partition
+                                                                               string, group int, from, to, replicas
+                                                                               list of int, preferred, leader, bytes
+                                                                               int, why string); obstacles list of
+                                                                               string; after: list of maps (node,
+                                                                               replicas, bytes, preferred,
+                                                                               capacity_bytes int)
+    cluster, settings   no    balance string (off, repair, on),                all of them, as they are then
+                              replace_after_s, disk_high, disk_low,
+                              disk_target, pace_bytes_per_s int: an absent
+                              key stays as it is
     cluster, moves      no    limit int (0: count them only, and ask nobody)   moving, under_way, stalled int; moves:
                                                                                list of maps, 1,000 at most, those under
                                                                                way first (log, partition

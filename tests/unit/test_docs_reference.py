@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 import holdfast.client
+from holdfast import protocol
 from holdfast.client import AdminClient
 from scripts.docs import event_hubs_sdks, reference
 
@@ -26,6 +28,12 @@ def test_the_page_of_the_client_has_all_of_it() -> None:
     methods = [name for name in dir(AdminClient) if not name.startswith("_")]
     assert len(methods) > 30
     assert [name for name in methods if f"\n### AdminClient.{name}()\n" not in page] == []
+
+
+def test_each_request_stands_in_the_table_of_the_protocol() -> None:
+    column = " ".join(line[4:24].strip() for line in (protocol.__doc__ or "").splitlines())
+    named = set(re.findall(r"([\w-]+), +([\w-]+)", column))
+    assert sorted(protocol.REQUESTS.keys() - named) == []
 
 
 def test_each_proof_of_an_sdk_is_a_test() -> None:
