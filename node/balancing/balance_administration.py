@@ -127,7 +127,7 @@ class BalanceAdministration:
         )
 
     async def _settings(self, args: Mapping[str, Any]) -> dict[str, Any]:
-        changes = {name: args[name] for name in SETTINGS if args.get(name) is not None}
+        changes = {name: _number(name, args[name]) for name in SETTINGS if args.get(name) is not None}
         balance = str(args.get("balance") or "")
         await self._current()
         if changes or balance:
@@ -145,6 +145,12 @@ class BalanceAdministration:
                 f"version {self._features.version} is active, in which replicas stay where they are: install this "
                 "release on all nodes, then `holdfast cluster finalize`",
             )
+
+
+def _number(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value.bit_length() > 63:
+        raise AdminRequestFailed("invalid-argument", f"{name}: must be a whole number, not {value!r}")
+    return value
 
 
 def seconds_of(plan: BalancePlan, load: BalanceInput, bytes_per_s: int) -> int:

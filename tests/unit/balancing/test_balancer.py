@@ -261,6 +261,15 @@ async def test_a_plan_for_what_cannot_be_is_refused(args: dict[str, Any], told: 
         await with_new_node().admin("cluster.balance", **args)
 
 
+@pytest.mark.parametrize("value", ["fast", True, 1.5, 1 << 63, -(1 << 70)])
+async def test_a_setting_that_is_no_number_is_the_callers_fault(value: Any) -> None:
+    cluster = SeenCluster()
+    with pytest.raises(AdminRequestFailed, match="pace_bytes_per_s: must be a whole number, not ") as refused:
+        await cluster.admin("cluster.settings", pace_bytes_per_s=value)
+    assert refused.value.code == "invalid-argument"
+    assert cluster.commands == []
+
+
 async def test_settings_are_shown_and_changed() -> None:
     cluster = SeenCluster()
     assert (await cluster.admin("cluster.settings"))["balance"] == "repair"
