@@ -9,4 +9,4 @@
 set -u
 
 . "$(dirname "$0")/maven-brokers.sh"
-maven_brokers kafka Kafka "45 MiB" "$@"
+maven_brokers kafka Kafka "55 MiB" "$@"

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.driver.measure import percentiles_ms
-from benchmarks.peers.base import LOOPBACK, free_ports, wait_until
+from benchmarks.peers.base import LOOPBACK, PeerFailed, free_ports, wait_until
 from benchmarks.peers.kafka import NODES, START_TIMEOUT_S, Kafka
 from benchmarks.subjects.elastic.figures import Rows, SteadyLoad, spread
 
@@ -68,9 +68,10 @@ class GrowingKafka(Kafka):
         return {number: list(one.replicas) for number, one in found.items() if set(one.isrs) == set(one.replicas)}
 
     def _tool(self, *words: str) -> None:
-        tool = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
-        server = f"{LOOPBACK}:{self.ports[0]}"
-        self._java(1, tool, "--bootstrap-server", server, "--reassignment-json-file", "plan.json", *words).wait()
+        tool, server = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand", f"{LOOPBACK}:{self.ports[0]}"
+        command = [tool, "--bootstrap-server", server, "--reassignment-json-file", "plan.json", *words]
+        if self._java(1, *command).wait():
+            raise PeerFailed(f"Kafka's tool does not reassign: {self._log_tail(1)}")
 
 
 class SteadySender(threading.Thread):
