@@ -32,7 +32,7 @@ from cluster.raft.membership.configuration_codec import from_record
 from cluster.raft.options import RaftOptions
 from cluster.raft.raft_pb2 import FetchBody, FetchReply, FetchRequest, Manifest
 from cluster.raft.replication.message_validation import RAFT, term_fault
-from cluster.raft.snapshot.bandwidth import FetchBudget
+from cluster.raft.snapshot.bandwidth import LONGEST_REST_MS, FetchBudget
 from cluster.raft.snapshot.sender import row_ranges
 from cluster.raft.snapshot.staging import Staging
 
@@ -181,7 +181,7 @@ class SnapshotReceiver:
             return
         self._asked = False
         if reply.rest_ms:
-            self.next_at = now + reply.rest_ms / 1000
+            self.next_at = now + min(reply.rest_ms, LONGEST_REST_MS) / 1000
             return
         self._budget.charge(len(reply.body), now)
         self.received_bytes += len(reply.body)

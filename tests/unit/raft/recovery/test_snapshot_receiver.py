@@ -280,6 +280,18 @@ def test_a_rest_is_one_that_the_receiver_takes(bytes_ahead: int) -> None:
     assert RAFT.fault(reply) is None
 
 
+def test_who_is_put_off_for_ever_asks_again() -> None:
+    stage = left_behind()
+    stage.on_piece = lambda reply: FetchReply(
+        group=reply.group, version=reply.version, number=reply.number, rest_ms=1 << 63
+    )
+    stage.start(3)
+    stage.until(lambda: bool(stage.fetches))
+    stage.run(0.1)
+    stage.on_piece = lambda reply: reply
+    stage.until(lambda: is_whole(stage), seconds=LONGEST_REST_MS / 1000 + 10.0)
+
+
 def test_a_node_of_the_version_before_is_never_put_off() -> None:
     stage = left_behind()
     stage.version = 14
