@@ -28,7 +28,8 @@ async def returning(cluster: ElasticCluster, partitions: int, rate: int) -> Rows
         await admin.create_log(LOADED, partitions=LOADED_PARTITIONS, replicas=3)
         await admin.create_log(MANY, partitions=partitions - LOADED_PARTITIONS, replicas=3)
         await asyncio.sleep(SETTLE_S)
-        wanted = await _leaders(admin)
+        await until(lambda: _are_even(admin), "preferred leaders")
+        led_before = Counter((await _leaders(admin)).values())[RETURNING]
         cluster.kill(RETURNING)
         await until(lambda: _leads_nothing(admin), "other leaders")
         await asyncio.sleep(SETTLE_S)
@@ -36,13 +37,13 @@ async def returning(cluster: ElasticCluster, partitions: int, rate: int) -> Rows
         calm = await beside(producer, asyncio.sleep(QUIET_S))
         sizes = {node: cluster.log_path(node).stat().st_size for node in (1, 2, 3)}
         took: list[float] = []
-        moving = await beside(producer, _back(cluster, admin, wanted, took))
+        moving = await beside(producer, _back(cluster, admin, took))
     led = Counter(group for node, size in sizes.items() for group, _ in elections_in(cluster.log_path(node), size))
     gaps, calm_gaps = (spread(list(part.longest_gaps_ms().values())) for part in (moving, calm))
     latency, calm_latency = (percentiles_ms(part.latencies()) for part in (moving, calm))
     return [
-        ("partitions, and those that the node leads", f"{partitions}, {Counter(wanted.values())[RETURNING]}"),
-        ("all leaders are as before, after the node is up", f"{took[0]:.1f} s"),
+        ("partitions, and those that the node leads", f"{partitions}, {led_before}"),
+        ("leaders are even, after the node is up", f"{took[0]:.1f} s"),
         ("elections of a group meanwhile, at most", str(max(led.values(), default=0))),
         ("longest gap of a loaded partition: median, longest", f"{gaps[0]:.0f} ms, {gaps[1]:.0f} ms"),
         ("the same before", f"{calm_gaps[0]:.0f} ms, {calm_gaps[1]:.0f} ms"),
@@ -51,10 +52,10 @@ async def returning(cluster: ElasticCluster, partitions: int, rate: int) -> Rows
     ]
 
 
-async def _back(cluster: ElasticCluster, admin: AdminClient, wanted: Leaders, took: list[float]) -> None:
+async def _back(cluster: ElasticCluster, admin: AdminClient, took: list[float]) -> None:
     await cluster.restart(RETURNING)
     began = time.monotonic()
-    await until(lambda: _are(admin, wanted), "the leaders of before")
+    await until(lambda: _are_even(admin), "even leaders")
     took.append(time.monotonic() - began)
 
 
@@ -71,5 +72,7 @@ async def _leads_nothing(admin: AdminClient) -> bool:
     return not leaders & {0, RETURNING}
 
 
-async def _are(admin: AdminClient, wanted: Leaders) -> bool:
-    return await _leaders(admin) == wanted
+async def _are_even(admin: AdminClient) -> bool:
+    """Tell whether all nodes lead as many partitions; of each of both logs one may lead one more."""
+    led = Counter((await _leaders(admin)).values())
+    return set(led) == {1, 2, 3} and max(led.values()) - min(led.values()) <= 2
