@@ -63,7 +63,7 @@ from holdfast.client.range_client import PartitionExtent, RangeClient
 from holdfast.client.start_position import Start
 from holdfast.client.transact.group_member import GroupMember
 from holdfast.client.transact.transaction import Transaction
-from holdfast.client.transact.transactor_session import LastTransaction
+from holdfast.client.transact.transaction_manager import LastTransaction
 from holdfast.client.transaction_group import TransactionGroup
 from holdfast.client.transport.log_info import PartitionInfo
 from holdfast.client.transport.network import NetworkOptions

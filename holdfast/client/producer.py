@@ -46,8 +46,7 @@ from holdfast.client.transact.group_member import (
     MemberTransactor,
 )
 from holdfast.client.transact.transaction import Transaction
-from holdfast.client.transact.transaction_manager import Transactor
-from holdfast.client.transact.transactor_session import LastTransaction
+from holdfast.client.transact.transaction_manager import LastTransaction, Transactor
 from holdfast.client.transport.network import Network
 from holdfast.client.waits.close_once import CloseOnce
 
@@ -100,7 +99,7 @@ class ProducerClient(Sending):
         self._check_open()
         await self._partitions.learn()
         if self._transactor is not None:
-            await self._transactor.hold()
+            await self._transactor.connect()
 
     async def __aenter__(self) -> ProducerClient:
         try:

@@ -25,7 +25,7 @@ from holdfast.client.sync.blocking_proxy import (
     reading,
 )
 from holdfast.client.transact import transaction
-from holdfast.client.transact.transactor_session import LastTransaction
+from holdfast.client.transact.transaction_manager import LastTransaction
 
 P = ParamSpec("P")
 S = TypeVar("S", bound=send_api.Sending)

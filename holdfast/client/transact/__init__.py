@@ -1,5 +1,5 @@
 """Transactions of a producer.
 
-`transaction` is the program's object, `transaction_manager` begins and ends it, over one connection
-(`transactor_session`) with a sender for each partition (`transactional_sender`).
+`transaction` is the program's object, with a sender for each partition. `transaction_manager` begins and ends it, over
+one connection after another.
 """

@@ -17,7 +17,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from holdfast import protocol
 from holdfast.amqp.encoding.codec import uint
@@ -31,9 +31,8 @@ from holdfast.client.errors import (
 from holdfast.client.options import ProducerOptions
 from holdfast.client.produce.delivery import PendingBatch
 from holdfast.client.produce.partition_routing import Partitions
-from holdfast.client.transact.transaction import BaseTransaction
-from holdfast.client.transact.transaction_manager import Transactor
-from holdfast.client.transact.transactor_session import TransactorSession, Unanswered
+from holdfast.client.transact.transaction import BaseTransaction, TransactionPhase
+from holdfast.client.transact.transaction_manager import Transactor, Unanswered
 
 log = logging.getLogger("holdfast.client")
 
@@ -62,7 +61,7 @@ class GroupNames:
 class MemberTransactor(Transactor):
     """The transactor of a member. Each of its connections is another member: events sent over a broken one are lost."""
 
-    fenced_as: ClassVar[type[HoldfastError]] = GroupFencedError
+    fenced_as = GroupFencedError
 
     def __init__(
         self,
@@ -83,9 +82,7 @@ class MemberTransactor(Transactor):
             raise ConfigurationError(f"a lease is {MIN_LEASE_S:g} to {MAX_LEASE_S:g} seconds, not {lease_s:g}")
         super().__init__(servers, log_name, options)
         self._names, self._part, self._attempt = names, part, attempt
-        self._lease_s, self._idle_s = lease_s, idle_s
-        self._beating: asyncio.Task[None] | None = None
-        self._heard_s = 0.0
+        self.lease_s, self.idle_s = lease_s, idle_s
 
     @property
     def what(self) -> str:
@@ -99,42 +96,19 @@ class MemberTransactor(Transactor):
             protocol.GROUP_RUN: self._names.run,
             protocol.GROUP_PART: self._part,
             protocol.GROUP_ATTEMPT: self._attempt,
-            protocol.GROUP_LEASE: uint(round(self._lease_s * 1000)),
+            protocol.GROUP_LEASE: uint(round(self.lease_s * 1000)),
         }
 
-    def hear(self) -> None:
-        """Note a sign of life of the program: it asked for something, or gets the answer now."""
-        self._heard_s = asyncio.get_running_loop().time()
+    @property
+    def member(self) -> str | None:
+        """Return the id of the member that this connection is. None: there is no connection, or the node is older."""
+        told = None if self._control is None else self._control.properties.get(protocol.GROUP_MEMBER)
+        return None if told is None else str(told)
 
-    def opened(self, session: TransactorSession) -> None:
-        self.hear()
-        self._stop_beating()
-        self._beating = asyncio.get_running_loop().create_task(self._beat(session), name="lease of a group's member")
-
-    async def _beat(self, session: TransactorSession) -> None:
-        while session.ended is None:
-            if session.is_busy:
-                self.hear()
-            if self._idle_s is not None and asyncio.get_running_loop().time() - self._heard_s >= self._idle_s:
-                log.warning("%s: nothing was asked of its member for %g s, it is let go", self.what, self._idle_s)
-                await session.close()
-                return
-            session.connection.beat()
-            await asyncio.sleep(self._lease_s / BEATS)
-
-    def _stop_beating(self) -> None:
-        if self._beating is not None:
-            self._beating.cancel()
-            self._beating = None
-
-    async def drop(self) -> None:
-        self._stop_beating()
-        await super().drop()
-
-    async def commit(self, session: TransactorSession, txn_id: bytes, *, empty: bool) -> None:
+    async def commit(self, txn_id: bytes, *, empty: bool) -> None:
         """Prepare the member's transaction."""
         try:
-            await session.discharge(txn_id, fail=False)
+            await self.discharge(txn_id, fail=False)
         except Unanswered as lost:
             await self.drop()
             if isinstance(lost.why, GroupFencedError):
@@ -158,17 +132,46 @@ class GroupMember(BaseTransaction):
     def __init__(self, partitions: Partitions, transactor: MemberTransactor) -> None:
         super().__init__(partitions, transactor)
         self._prepared: str | None = None
+        self._beating: asyncio.Task[None] | None = None
+        self._heard_s = 0.0  # the program asked for something, or got an answer
 
     async def begin(self) -> None:
         """Join the group; `async with` does it. Raises GroupFencedError if it is closed or a newer run has it."""
+        self._hear()
+        if self._beating is None:
+            self._beating = asyncio.get_running_loop().create_task(self._beat(), name="lease of a group's member")
         try:
             await super().begin()
         except BaseException:
+            self._is_over()
             await self._transactor.close()
             raise
 
+    async def _beat(self) -> None:
+        transactor, loop = self._transactor, asyncio.get_running_loop()
+        while True:
+            if self._waits:
+                self._hear()
+            if transactor.ended is None:
+                idle_s = transactor.idle_s
+                if idle_s is not None and loop.time() - self._heard_s >= idle_s:
+                    log.warning("%s: nothing was asked of its member for %g s, it is let go", transactor.what, idle_s)
+                    await transactor.drop()
+                else:
+                    transactor.connection.beat()
+            await asyncio.sleep(transactor.lease_s / BEATS)
+
+    @property
+    def _waits(self) -> bool:
+        """True while something that was asked is not answered."""
+        asking = self._state is not TransactionPhase.OPEN or self._beginning.locked() or self._attaching.locked()
+        return asking or self._accumulator.events > 0
+
+    def _hear(self) -> None:
+        self._heard_s = asyncio.get_running_loop().time()
+
     def settle(self, batch: PendingBatch, error: HoldfastError | None) -> None:
-        self._transactor.hear()
+        self._hear()
         super().settle(batch, error)
 
     async def prepare(self) -> str:
@@ -177,7 +180,7 @@ class GroupMember(BaseTransaction):
         Call it when all of the part is written. Raises TransactionRolledBackError (write the part again, as another
         attempt) or GroupFencedError (stop)."""
         await self._end("prepared", self._commit)
-        member = None if self._session is None else self._session.member
+        member = self._transactor.member
         if member is None:
             raise InvalidOperationError(
                 "the node has not told the member's id", advice="the nodes are older than this client"
@@ -200,3 +203,7 @@ class GroupMember(BaseTransaction):
                 await super().abort()
         finally:
             await self._transactor.close()
+
+    def _is_over(self) -> None:
+        if self._beating is not None:
+            self._beating.cancel()

@@ -14,8 +14,8 @@ import logging
 from collections.abc import Collection, Sequence
 from math import inf
 
+from holdfast.amqp.links.delivery_states import DeliveryState
 from holdfast.client.errors import HoldfastError
-from holdfast.client.transact.transactional_sender import TransactionalSender
 from holdfast.client.transport.address import Address
 from holdfast.client.transport.network import Network, NetworkOptions
 
@@ -27,6 +27,8 @@ LOOK_WITHIN_S = 5.0
 
 
 class Home:
+    """Implements `SenderOwner`, of a link over which nothing is sent."""
+
     def __init__(self, servers: str | Sequence[str], log_name: str, options: NetworkOptions) -> None:
         """Prepare the search; it never happens if the options do not follow redirects."""
         self.found: Address | None = None  # a home to which the producer has not moved yet
@@ -54,8 +56,7 @@ class Home:
         try:
             network.prefer_sender(self._log, partition, at)
             deadline_s = asyncio.get_running_loop().time() + LOOK_WITHIN_S
-            owner = TransactionalSender(partition, 1)  # to which nobody gives an event
-            found = (await network.attach_sender(self._log, partition, owner, deadline_s=deadline_s)).server
+            found = (await network.attach_sender(self._log, partition, self, deadline_s=deadline_s)).server
             if (found.host, found.port) != (at.host, at.port):
                 self.found = found
         except HoldfastError as error:
@@ -63,6 +64,10 @@ class Home:
         finally:
             self._looking = None
             await network.close()
+
+    def on_credit(self) -> None: ...
+    def on_outcomes(self, outcomes: list[tuple[int, DeliveryState]]) -> None: ...
+    def on_closed(self, error: HoldfastError) -> None: ...
 
     async def close(self) -> None:
         looking = self._looking

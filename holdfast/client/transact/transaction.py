@@ -45,16 +45,21 @@ from holdfast.client.errors import (
     TransactionOutcomeUnknownError,
     TransactionRolledBackError,
 )
+from holdfast.client.options import ProducerOptions
 from holdfast.client.produce.accumulator import Accumulator
+from holdfast.client.produce.batch_queue import NO_LIMIT, BatchQueue
 from holdfast.client.produce.delivery import PendingBatch
 from holdfast.client.produce.partition_routing import Partitions
 from holdfast.client.produce.send_api import Sending
-from holdfast.client.transact.transaction_manager import Transactor, pair_of
-from holdfast.client.transact.transactional_sender import TransactionalSender
-from holdfast.client.transact.transactor_session import ROLLED_BACK, TransactorSession
+from holdfast.client.transact.transaction_manager import ROLLED_BACK, Transactor, pair_of
+from holdfast.client.transport.links import Sender
 from holdfast.client.transport.management_requests import Exchange
 from holdfast.client.transport.network import ATTACH_BOUND_S
+from holdfast.records.codec import Codec
 
+# Most events of a transaction in flight to a partition: half of those that the partition remembers. So after a change
+# of leaders its node can ask the new leader about all events that were in flight.
+MOST_UNDER_WAY = 2000
 NOTED_AT_ONCE = 8  # positions: each needs two links, and a connection has a limit of links
 
 
@@ -77,13 +82,12 @@ class BaseTransaction(Sending):
         self._partitions, self._transactor, self._options = partitions, transactor, transactor.options
         self._accumulator = Accumulator(self._options)
         self._state = TransactionPhase.NEW
-        self._session: TransactorSession | None = None
         self._why: HoldfastError | None = None  # why it is doomed, and can only be rolled back
         self._touched = False  # something was sent under it, or is about to be
         self._answers = 0
         self._positions: list[HandedOut] = []
-        self._places: set[str] = set()  # that its events went to
-        self._beginning = asyncio.Lock()
+        self._senders: dict[str, TransactionalSender] = {}
+        self._beginning, self._attaching = asyncio.Lock(), asyncio.Lock()
         self.ending: asyncio.Future[None] | None = None  # goes on even if its caller is cancelled
 
     # ---------------------------------------------------------------- life
@@ -108,7 +112,7 @@ class BaseTransaction(Sending):
         """Begin the transaction; `async with` does it."""
         if self._state is not TransactionPhase.NEW:
             raise InvalidOperationError("the transaction was begun before", advice="begin another one")
-        self._session, self.txn_id = await self._transactor.declare()
+        self.txn_id = await self._transactor.declare()
         self._state = TransactionPhase.OPEN
 
     async def __aenter__(self) -> Self:
@@ -142,12 +146,16 @@ class BaseTransaction(Sending):
             raise self._why.with_traceback(None)
 
     def _sender(self, partition: str) -> TransactionalSender | None:
-        session = self._session
-        sender = None if session is None or session.ended is not None else session.sender(partition)
-        if sender is not None:
-            sender.serve(self)
-            self._touched = True
-            self._places.add(partition)
+        sender = self._senders.get(partition)
+        if sender is not None and sender.ended is None and self._transactor.ended is None:
+            return sender
+        link = self._transactor.link(partition)
+        return None if link is None else self._takes_over(TransactionalSender(self, partition, self._options), link)
+
+    def _takes_over(self, sender: TransactionalSender, link: Sender) -> TransactionalSender:
+        sender.take_over(link)
+        self._senders[sender.queue.partition] = sender
+        self._touched = True
         return sender
 
     async def _open(self, partition: str) -> None:
@@ -155,28 +163,30 @@ class BaseTransaction(Sending):
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + self._options.delivery_timeout_s
         while True:
-            session = await self._ready()
+            await self._ready()
             try:
-                await session.attach(partition, min(ATTACH_BOUND_S, max(0.1, deadline_s - loop.time())))
+                async with self._attaching:
+                    self._check_takes()
+                    if self._sender(partition) is None:
+                        sender = TransactionalSender(self, partition, self._options)
+                        bound_s = min(ATTACH_BOUND_S, max(0.1, deadline_s - loop.time()))
+                        self._takes_over(sender, await self._transactor.attach(partition, sender, bound_s))
                 return
             except HoldfastError as error:
-                if not error.retriable or loop.time() >= deadline_s:
+                broke = self._transactor.ended is not None  # `_ready` decides what to do
+                if loop.time() >= deadline_s or not (error.retriable or broke):
                     raise
-                if session.ended is not None:
-                    continue  # `_ready` decides what to do
-                await asyncio.sleep(0)  # the node has held the attach for as long as it may: try again
+                await asyncio.sleep(0)  # else the node has held the attach for as long as it may: try again
 
-    async def _ready(self) -> TransactorSession:
-        """Return the transaction's connection; if it broke before anything was sent, begin again on another one."""
+    async def _ready(self) -> None:
+        """If the connection broke before anything was sent, begin again on another one."""
         async with self._beginning:
             self._check_takes()
-            assert self._session is not None
-            if self._session.ended is not None:
+            if self._transactor.ended is not None:
                 if self._touched:
-                    self.fail(self._session.ended)
+                    self.fail(self._transactor.ended)
                     self._check_takes()
-                self._session, self.txn_id = await self._transactor.declare()
-            return self._session
+                self.txn_id = await self._transactor.declare()
 
     async def _wait_for_room(self) -> None:
         await self._in_time(self._accumulator.wait_for_room)
@@ -226,8 +236,8 @@ class BaseTransaction(Sending):
         self._give_up(why)
 
     def _give_up(self, why: HoldfastError) -> None:
-        if self._session is not None:
-            self._session.give_up(self, why)
+        for sender in self._senders.values():
+            sender.give_up(why)
 
     # ---------------------------------------------------------------- the end
 
@@ -256,13 +266,13 @@ class BaseTransaction(Sending):
         """Note that another one may begin."""
 
     async def _commit(self) -> None:
-        assert self._session is not None
         await self._in_time(self._accumulator.finished)
         if self._why is not None:
             await self._abort()
-            raise (self._transactor.fenced or self._why).with_traceback(None)
+            self._transactor.check_not_fenced()
+            raise self._why.with_traceback(None)
         try:
-            await self._transactor.commit(self._session, self.txn_id, empty=not self._touched)
+            await self._transactor.commit(self.txn_id, empty=not self._touched)
         except TransactionOutcomeUnknownError:
             self._state = TransactionPhase.UNKNOWN
             raise
@@ -270,15 +280,14 @@ class BaseTransaction(Sending):
             self._state = TransactionPhase.ROLLED_BACK
             raise
         self._state = TransactionPhase.COMMITTED
-        self._transactor.wrote(self._session, self._places)
+        self._transactor.wrote(self._senders)
         for one in self._positions:
             one.committed()
 
     async def _abort(self) -> None:
-        assert self._session is not None
         self._give_up(TransactionRolledBackError("the transaction was rolled back before the event was confirmed"))
         try:
-            await self._transactor.abort(self._session, self.txn_id)
+            await self._transactor.abort(self.txn_id)
         finally:
             self._state = TransactionPhase.ROLLED_BACK
 
@@ -347,13 +356,14 @@ class Transaction(BaseTransaction):
         """Let the node note positions as part of the transaction, before it is asked for a commit."""
         if not positions:
             return
-        session, at_once = await self._ready(), asyncio.Semaphore(NOTED_AT_ONCE)
+        await self._ready()
+        connection, at_once = self._transactor.connection, asyncio.Semaphore(NOTED_AT_ONCE)
         self._touched = True
 
         async def note(one: HandedOut) -> None:
             async with at_once:
                 bound_s = self._options.delivery_timeout_s
-                exchange = Exchange(session.connection, f"group commit {one.log!r}", bound_s, self.txn_id)
+                exchange = Exchange(connection, f"group commit {one.log!r}", bound_s, self.txn_id)
                 try:
                     await exchange.run("group", "commit", one.log, one.arguments)
                 except AdminError as error:
@@ -369,6 +379,58 @@ class Transaction(BaseTransaction):
             if isinstance(failure, BaseException):
                 raise failure
         self._positions += positions
+
+
+class TransactionalSender:
+    """Sends the events of one transaction after the other to one partition. Implements `SenderOwner`, of a link that
+    one transaction after the other has.
+
+    It never resends. If the link did not answer an event, that event may be missing in the transaction, which is then
+    rolled back as a whole. So there is no order to keep over failures."""
+
+    def __init__(self, transaction: BaseTransaction, partition: str, options: ProducerOptions) -> None:
+        self.link: Sender | None = None
+        self.ended: HoldfastError | None = None
+        most_unanswered = min(options.window, MOST_UNDER_WAY)
+        self.queue = BatchQueue(partition, most_unanswered, lambda _: None)  # the end of the transaction tells
+        self._transaction, self._codec = transaction, Codec.named(options.compression)
+
+    def take_over(self, link: Sender) -> None:
+        """Send over this link from now on. Raises why it has ended, if it did right after its attach."""
+        if self.ended is not None:
+            raise self.ended
+        self.link, link.owner = link, self
+        self.queue.largest = link.max_event_bytes or NO_LIMIT
+
+    def give_up(self, why: HoldfastError) -> None:
+        """Wait for nothing any more; nothing is sent from now on."""
+        for batch in [*self.queue.sent, *self.queue.withdraw(lambda _: True)]:
+            if not batch.is_settled:
+                self._transaction.settle(batch, why)
+
+    def pump(self) -> None:
+        """The turn is over: send what may be sent now."""
+        self.queue.release()
+        self.on_credit()
+
+    # ---------------------------------------------------------------- from the link
+
+    def on_credit(self) -> None:
+        while self.link is not None and (batch := self.queue.next_for(self.link)) is not None:
+            sealed = batch.seal(self._codec, with_digests=False)
+            self.queue.leaves(self.link.send_batch(sealed, txn_id=self._transaction.txn_id))
+
+    def on_outcomes(self, outcomes: list[tuple[int, DeliveryState]]) -> None:
+        for number, state in outcomes:
+            batch = self.queue.sent.settled(number)
+            if batch is not None and not batch.is_settled:
+                self._transaction.answered(batch, state)
+        self.on_credit()
+
+    def on_closed(self, error: HoldfastError) -> None:
+        self.link, self.ended = None, error
+        if not all(batch.is_settled for batch in self.queue):
+            self._transaction.fail(error)
 
 
 def _heard(task: asyncio.Future[None]) -> None:

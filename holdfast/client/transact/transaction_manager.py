@@ -4,8 +4,9 @@ A transaction belongs to one connection. Connections break, and the node that ge
 
 Rules:
  - the client never repeats a program's work: events are lost with their connection, and the program gets an error;
- - after a lost answer, the cluster tells at the next attach how the last transaction of the id ended. By its producer
-   id and epoch it is that very one; else the outcome is unknown;
+ - a commit whose answer never comes is neither a commit nor a rollback. After a lost answer, the cluster tells at the
+   next attach how the last transaction of the id ended. By its producer id and epoch it is that very one; else the
+   outcome is unknown;
  - a fenced producer stays fenced: from its second attach on, it names the holder that it was. The node refuses it if
    another holder has taken the id since. Without that, a zombie whose connection broke would take the id back;
  - each attach has one holder name in all its tries, until one is answered. So a try that succeeded, but whose answer
@@ -20,45 +21,92 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Collection, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from holdfast import protocol
 from holdfast.amqp.encoding.codec import uint
+from holdfast.amqp.errors import (
+    LINK_STOLEN,
+    NOT_IMPLEMENTED,
+    TRANSACTION_ROLLBACK,
+    TRANSACTION_TIMEOUT,
+    TRANSACTION_UNKNOWN_ID,
+)
+from holdfast.amqp.links.delivery_states import Accepted, Declared, DeliveryState, Rejected
+from holdfast.amqp.transactions import encode_declare, encode_discharge
 from holdfast.client.errors import (
+    RETRIABLE_CONDITIONS,
+    ClosedError,
+    ConnectionLostError,
     HoldfastError,
+    LinkRefusedError,
+    OwnershipLostError,
     ProducerFencedError,
+    ProtocolError,
+    TimeoutExpiredError,
     TransactionOutcomeUnknownError,
     TransactionRolledBackError,
+    UnsupportedError,
 )
 from holdfast.client.options import ProducerOptions
 from holdfast.client.transact.leader_affinity import Home
-from holdfast.client.transact.transactor_session import LastTransaction, TransactorSession, Unanswered
 from holdfast.client.transport.connection import ClientConnection
+from holdfast.client.transport.links import Sender, SenderOwner
 from holdfast.client.transport.network import Backoff, Network
 from holdfast.client.waits.close_once import CloseOnce
+from holdfast.client.waits.suspend_aware_timeout import Patience
 
 log = logging.getLogger("holdfast.client")
 
 COORDINATOR = "the transaction coordinator"
+ROLLED_BACK = frozenset({TRANSACTION_ROLLBACK, TRANSACTION_TIMEOUT, TRANSACTION_UNKNOWN_ID})
+
+
+class Unanswered(Exception):
+    """The answer to a request will not come. `sent`: the node may have got it."""
+
+    def __init__(self, why: HoldfastError, *, sent: bool) -> None:
+        super().__init__(why)
+        self.why, self.sent = why, sent
+
+
+@dataclass(frozen=True)
+class LastTransaction:
+    """End of the last transaction of a transactional id, as the node reported it when this producer took the id.
+
+    `how` names the cause of its end: its `client`, a `timeout`, `fenced` by the next holder, an `operator`, or its
+    `node`, which was gone."""
+
+    producer_id: int
+    epoch: int
+    committed: bool
+    how: str
 
 
 class Transactor:
-    fenced_as: ClassVar[type[HoldfastError]] = ProducerFencedError
+    """One connection after another, each with a control link, on which one request after another is answered, and a
+    link to each partition. Implements `SenderOwner`, of the control link."""
+
+    fenced_as: ClassVar[type[ProducerFencedError]] = ProducerFencedError
     """Error that is raised if another holder has the id now."""
 
     def __init__(self, servers: str | Sequence[str], log_name: str, options: ProducerOptions) -> None:
         self.options = options
-        self.fenced: ProducerFencedError | None = None
+        self.ended: HoldfastError | None = ClosedError("it was not opened")  # why there is no connection
         self.last: LastTransaction | None = None
         self._log = log_name
         self._network = Network(servers, replace(options.network, follow_redirects=False))
         self._home = Home(servers, log_name, options.network)
-        self._session: TransactorSession | None = None
+        self._connection: ClientConnection | None = None
+        self._control: Sender | None = None
+        self._links: dict[str, Sender] = {}
+        self._answer: asyncio.Future[DeliveryState] | None = None  # to the request that was made
+        self._credit = asyncio.Event()
         self._holder: str | None = None  # name with which this producer held the id last
         self._next_holder = _drawn()
-        self._attaching = asyncio.Lock()
+        self._connecting = asyncio.Lock()
         self._release = CloseOnce(self._let_go, "close the transactor")
 
     @property
@@ -79,50 +127,62 @@ class Transactor:
                 said[protocol.TRANSACTION_SUCCEEDS] = self._holder
         return said
 
-    async def hold(self) -> None:
-        """Take the transactional id; the node fences its last holder and rolls back that one's open transaction."""
-        await self.session(self._deadline_s())
+    # ---------------------------------------------------------------- the connection
 
-    def _deadline_s(self) -> float:
-        return asyncio.get_running_loop().time() + self.options.delivery_timeout_s
-
-    async def session(self, deadline_s: float) -> TransactorSession:
-        """Return the open session, or open a new one. Raises ProducerFencedError for good once it is fenced."""
-        async with self._attaching:
-            if self._session is not None and self._session.ended is None:
-                return self._session
+    async def connect(self, timeout_s: float | None = None) -> None:
+        """Attach a control link, unless there is one, by the delivery timeout. The node fences the last holder of the
+        transactional id, and rolls back its open transaction. Raises ProducerFencedError for good once fenced."""
+        async with self._connecting:
+            if self.ended is None:
+                return
             await self.drop()
-            if self.fenced is not None:
-                raise self.fenced.with_traceback(None)
+            self.check_not_fenced()
             properties = self.properties()
 
-            async def attach(connection: ClientConnection, bound_s: float) -> TransactorSession:
-                session = TransactorSession(
-                    connection, self._network, self._log, self.options, what=self.what, fenced=self.fenced_as
-                )
-                await session.open(properties, bound_s)
-                return session
+            async def attach(connection: ClientConnection, bound_s: float) -> None:
+                self.ended = opening = ConnectionLostError(f"{self.what}: it is being opened")
+                try:
+                    control = await connection.attach_coordinator(
+                        properties, self, bound_s=bound_s, which=self._network.cluster
+                    )
+                except HoldfastError as error:
+                    raise self._typed(error) from error
+                self.last = self._last_in(control.properties)
+                self._connection, self._control = connection, control
+                if self.ended is opening:  # else the link ended right after its attach
+                    self.ended = None
 
-            timeout_s = deadline_s - asyncio.get_running_loop().time()
+            bound_s = self.options.delivery_timeout_s if timeout_s is None else timeout_s
             try:
-                self._session = await self._network.ask(attach, COORDINATOR, timeout_s=timeout_s)
+                await self._network.ask(attach, COORDINATOR, timeout_s=bound_s)
             except ProducerFencedError as error:
-                self.fenced = error
+                self.ended = error
                 raise
-            self.opened(self._session)
-            return self._session
+            self._holder, self._next_holder = self._next_holder, _drawn()
 
-    def opened(self, session: TransactorSession) -> None:
-        self._holder, self._next_holder = self._next_holder, _drawn()
-        self.last = session.last
+    def _last_in(self, told: Mapping[str, Any]) -> LastTransaction | None:
+        last = told.get(protocol.LAST_TRANSACTION)
+        if not isinstance(last, dict):
+            return None
+        said = {str(name): value for name, value in last.items()}
+        try:
+            return LastTransaction(
+                int(said["producer-id"]), int(said["epoch"]), bool(said["committed"]), str(said.get("how", ""))
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise ProtocolError(f"{self.what}: the node's word on the last one cannot be read: {last}") from error
 
     async def drop(self) -> None:
-        """Close the session, without waiting for answers; the node rolls back its open transaction."""
-        session, self._session = self._session, None
-        if session is not None:
-            if isinstance(session.ended, ProducerFencedError):
-                self.fenced = self.fenced or session.ended
-            await session.close()
+        """Close the connection, without waiting for answers; the node rolls back its open transaction."""
+        self.ended = self.ended or LinkRefusedError(f"{self.what}: closed here")
+        control, connection = self._control, self._connection
+        self._control, self._connection, self._links = None, None, {}
+        try:
+            if control is not None:
+                await control.close()
+        finally:  # even if the caller is cancelled again
+            if connection is not None:
+                await connection.close()
 
     async def close(self) -> None:
         """Close the transactor. Idempotent; it goes on even if the caller is cancelled."""
@@ -133,25 +193,55 @@ class Transactor:
         await self.drop()
         await self._network.close()
 
-    def wrote(self, session: TransactorSession, partitions: Collection[str]) -> None:
+    def wrote(self, partitions: Collection[str]) -> None:
         """Note that a transaction with events in these partitions was committed."""
-        self._home.wrote(partitions, session.connection.address)
+        if self._connection is not None:
+            self._home.wrote(partitions, self._connection.address)
 
-    # ---------------------------------------------------------------- transactions
+    # ---------------------------------------------------------------- for a transaction
 
-    async def declare(self) -> tuple[TransactorSession, bytes]:
-        """Begin a transaction; retry until the deadline while no node can begin one. Raises final errors at once."""
+    def check_not_fenced(self) -> None:
+        """Raise ProducerFencedError if another holder has the id."""
+        if isinstance(self.ended, ProducerFencedError):
+            raise self.ended.with_traceback(None)
+
+    @property
+    def connection(self) -> ClientConnection:
+        """The connection that is open. Raises why there is none."""
+        if self.ended is not None:
+            raise self.ended.with_traceback(None)
+        assert self._connection is not None, "it is open"
+        return self._connection
+
+    def link(self, partition: str) -> Sender | None:
+        """Return the open link to a partition, if there is one."""
+        link = self._links.get(partition) if self.ended is None else None
+        return link if link is not None and link.link.is_open else None
+
+    async def attach(self, partition: str, owner: SenderOwner, bound_s: float) -> Sender:
+        """Open a link to a partition. Raises the errors of the attach."""
+        links = self._links  # of this connection
+        links[partition] = link = await self.connection.attach_sender(
+            self._log, partition, owner, bound_s=bound_s, which=self._network.log(self._log)
+        )
+        return link
+
+    # ---------------------------------------------------------------- begin and end
+
+    async def declare(self) -> bytes:
+        """Begin a transaction and return its id; retry until the deadline while no node can begin one. Raises final
+        errors at once."""
         home, self._home.found = self._home.found, None
-        if home is not None and self._session is not None and self._session.ended is None:
+        if home is not None and self.ended is None:
             log.debug("transactions are begun at %s from now on: it leads the partition that they write to", home)
             self._network.prefer(COORDINATOR, home)
             await self.drop()
-        deadline_s, backoff = self._deadline_s(), Backoff()
-        loop = asyncio.get_running_loop()
+        loop, backoff = asyncio.get_running_loop(), Backoff()
+        deadline_s = loop.time() + self.options.delivery_timeout_s
         while True:
-            session = await self.session(deadline_s)
+            await self.connect(deadline_s - loop.time())
             try:
-                return session, await session.declare(max(0.1, deadline_s - loop.time()))
+                return await self._declare(max(0.1, deadline_s - loop.time()))
             except asyncio.CancelledError:
                 await self.drop()  # a transaction may be open there whose id we do not know; another would be refused
                 raise
@@ -161,12 +251,21 @@ class Transactor:
                     raise
             await backoff.wait(max(0.0, deadline_s - loop.time()))
 
-    async def commit(self, session: TransactorSession, txn_id: bytes, *, empty: bool) -> None:
+    async def _declare(self, bound_s: float) -> bytes:
+        try:
+            outcome = await self._ask(encode_declare(), bound_s)
+        except Unanswered as lost:
+            raise lost.why from lost
+        if isinstance(outcome, Declared):
+            return outcome.txn_id
+        raise self._refusal(outcome, "no transaction was begun")
+
+    async def commit(self, txn_id: bytes, *, empty: bool) -> None:
         """Commit a transaction. `empty`: nothing was sent under it, so nothing can be lost.
 
         Raises TransactionRolledBackError, ProducerFencedError (rolled back, too), or TransactionOutcomeUnknownError."""
         try:
-            await session.discharge(txn_id, fail=False)
+            await self.discharge(txn_id, fail=False)
         except Unanswered as lost:
             await self.drop()
             if empty:
@@ -187,9 +286,10 @@ class Transactor:
             advice = None if name is None else "find out by what was to be written before you do the work again"
             raise _unknown(lost, pair, advice) from why
         try:
-            last = (await self.session(self._deadline_s())).last
+            await self.connect()
         except HoldfastError as error:
             raise _unknown(f"{lost}, and nobody could be asked: {error}", pair) from error
+        last = self.last
         if last is None or (last.producer_id, last.epoch) < pair:  # pairs only rise, and the next one is in use now
             raise TransactionRolledBackError(f"the transaction was rolled back: its commit was never decided ({why})")
         if (last.producer_id, last.epoch) != pair:
@@ -198,14 +298,83 @@ class Transactor:
         if not last.committed:
             raise TransactionRolledBackError(f"the transaction was rolled back ({last.how}): {why}")
 
-    async def abort(self, session: TransactorSession, txn_id: bytes) -> None:
+    async def abort(self, txn_id: bytes) -> None:
         """Roll a transaction back. After a lost answer the node rolls it back later, since no commit can follow."""
         try:
-            await session.discharge(txn_id, fail=True)
+            await self.discharge(txn_id, fail=True)
         except TransactionRolledBackError:
             pass  # it was rolled back before
         except (Unanswered, HoldfastError):
             await self.drop()
+
+    async def discharge(self, txn_id: bytes, *, fail: bool) -> None:
+        """Commit a transaction, or roll it back (`fail`).
+
+        Raises Unanswered, or the node's refusal, after which it is rolled back."""
+        outcome = await self._ask(encode_discharge(txn_id, fail), self.options.delivery_timeout_s)
+        if not isinstance(outcome, Accepted):
+            raise self._refusal(outcome, "the transaction was rolled back", rolled_back=True)
+
+    # ---------------------------------------------------------------- asking
+
+    async def _ask(self, payload: bytes, bound_s: float) -> DeliveryState:
+        answer: asyncio.Future[DeliveryState] | None = None
+        try:
+            async with Patience(bound_s):
+                while self.ended is None and (self._control is None or not self._control.credit):
+                    self._credit.clear()
+                    await self._credit.wait()
+                if self.ended is not None:
+                    raise self.ended.with_traceback(None)
+                assert self._control is not None, "it has credit"
+                self._control.send_many([payload])
+                answer = self._answer = asyncio.get_running_loop().create_future()
+                return await answer
+        except TimeoutError:
+            late = TimeoutExpiredError(f"{self.what}: the node did not answer within {bound_s:g} s")
+            raise Unanswered(late, sent=answer is not None) from None
+        except HoldfastError as error:
+            raise Unanswered(error, sent=answer is not None) from error
+
+    def _refusal(self, outcome: DeliveryState, what: str, *, rolled_back: bool = False) -> HoldfastError:
+        """Make the program's error for an answer that accepts nothing.
+
+        `rolled_back`: there was a transaction, and it is rolled back, whatever the reason."""
+        if not isinstance(outcome, Rejected):
+            return ProtocolError(f"{self.what}: the node's answer is {type(outcome).__name__}")
+        error = outcome.error
+        condition, description = ("", "") if error is None else (error.condition, error.description)
+        text = f"{self.what}: {what}: {description or condition or 'no reason was given'}"
+        if condition == LINK_STOLEN:
+            self.ended = fenced = self.fenced_as(text)
+            return fenced
+        if rolled_back or condition in ROLLED_BACK:
+            return TransactionRolledBackError(text, condition=condition)
+        return LinkRefusedError(text, condition=condition, retriable=condition in RETRIABLE_CONDITIONS)
+
+    def _typed(self, error: HoldfastError) -> HoldfastError:
+        if isinstance(error, OwnershipLostError):  # amqp:link:stolen
+            return self.fenced_as(str(error))
+        if isinstance(error, LinkRefusedError) and error.condition == NOT_IMPLEMENTED:
+            return UnsupportedError(str(error))
+        return error
+
+    # ---------------------------------------------------------------- from the control link
+
+    def on_credit(self) -> None:
+        self._credit.set()
+
+    def on_outcomes(self, outcomes: list[tuple[int, DeliveryState]]) -> None:
+        for _, state in outcomes:  # one, since the next request is made when this one is answered
+            if self._answer is not None and not self._answer.done():
+                self._answer.set_result(state)
+
+    def on_closed(self, error: HoldfastError) -> None:
+        ended = self.ended if isinstance(self.ended, ProducerFencedError) else self._typed(error)
+        self.ended = ended
+        self._credit.set()
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(ended)
 
 
 def pair_of(txn_id: bytes) -> tuple[int, int] | None:

@@ -187,8 +187,7 @@ async def test_a_commit_whose_answer_got_lost_with_its_cluster_is_of_unknown_out
         await (await txn.send(b"one"))
         with cluster.paused(1):
             committing = asyncio.ensure_future(txn.commit())
-            session = txn._session
-            await eventually(lambda: bool(session._answers))  # it is asked for
+            await eventually(lambda: txn._transactor._answer is not None and not txn._transactor._answer.done())
             await asyncio.to_thread(cluster.kill)
         await asyncio.to_thread(replaceable.replace)
         with pytest.raises(TransactionOutcomeUnknownError, match=SAID):

@@ -45,8 +45,7 @@ def cut(producer: ProducerClient) -> None:
     """The socket of its transactions ends, without a word."""
     transactor = producer._transactor
     assert transactor is not None
-    assert transactor._session is not None
-    transport = transactor._session.connection._transport
+    transport = transactor.connection._transport
     assert transport is not None
     transport.abort()
 

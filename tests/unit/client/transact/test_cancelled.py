@@ -8,7 +8,8 @@ import pytest
 
 from holdfast.amqp.links.delivery_states import DeliveryState
 from holdfast.client import InvalidOperationError, ProducerClient
-from holdfast.client.transact.transactor_session import TransactorSession
+from holdfast.client.transact.transaction_manager import Transactor
+from holdfast.client.transport.links import Sender, SenderOwner
 from node.listener.amqp_transactions.connection_transaction import ClientTransaction
 from node.listener.amqp_transactions.control_link import CoordinatorLink
 from tests.unit.client.support.real_cluster import Nodes
@@ -25,13 +26,13 @@ async def test_a_begin_that_is_cancelled_leaves_nothing_open(
     log = await nodes.log(1)
     answered = asyncio.Event()
 
-    def unheard(session: TransactorSession, outcomes: list[tuple[int, DeliveryState]]) -> None:
+    def unheard(transactor: Transactor, outcomes: list[tuple[int, DeliveryState]]) -> None:
         """The node has begun the transaction, and its answer comes in the turn in which the program gives up."""
         answered.set()
 
     async with ProducerClient(nodes.servers, log, transactional_id=name) as producer:
         with monkeypatch.context() as patched:
-            patched.setattr(TransactorSession, "on_outcomes", unheard)
+            patched.setattr(Transactor, "on_outcomes", unheard)
             beginning = asyncio.create_task(producer.transaction().begin())
             async with asyncio.timeout(WAIT_S):
                 await answered.wait()
@@ -80,15 +81,16 @@ async def test_the_next_transaction_waits_for_a_commit_whose_caller_was_cancelle
 async def test_what_waits_for_a_link_when_its_transaction_ends_is_not_taken_in(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch, ends: str
 ) -> None:
-    log, attach = await nodes.log(1), TransactorSession.attach
+    log, attach = await nodes.log(1), Transactor.attach
     asked, go = asyncio.Event(), asyncio.Event()
 
-    async def slow(session: TransactorSession, partition: str, bound_s: float) -> None:
-        await attach(session, partition, bound_s)
+    async def slow(transactor: Transactor, partition: str, owner: SenderOwner, bound_s: float) -> Sender:
+        link = await attach(transactor, partition, owner, bound_s)
         asked.set()
         await go.wait()
+        return link
 
-    monkeypatch.setattr(TransactorSession, "attach", slow)
+    monkeypatch.setattr(Transactor, "attach", slow)
     async with ProducerClient(nodes.servers, log) as producer, asyncio.timeout(WAIT_S):
         transaction = producer.transaction()
         await transaction.begin()

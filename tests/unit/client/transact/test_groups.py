@@ -25,8 +25,8 @@ from holdfast.client import (
     TransactionRolledBackError,
     WriterChangedError,
 )
-from holdfast.client.transact.transactional_sender import TransactionalSender
-from holdfast.client.transact.transactor_session import TransactorSession
+from holdfast.client.transact.group_member import MemberTransactor
+from holdfast.client.transact.transaction import TransactionalSender
 from holdfast.client.transport.connection import ClientConnection
 from node.listener.amqp_transactions.control_link import CoordinatorLink
 from node.transaction_coordinator.marker_sender import MarkerSender
@@ -136,9 +136,8 @@ async def test_who_is_not_prepared_does_not_win_and_nothing_is_decided(batch: Ba
         ready = await batch.written(group, "0", b"ready")
         async with group.member(batch.producer, part="1") as late:
             await late.send(b"late", partition="1")
-            assert late._session is not None
             with pytest.raises(NotPreparedError, match="is not prepared"):
-                await group.commit([ready, late._session.member or ""])
+                await group.commit([ready, late._transactor.member or ""])
             assert await batch.read() == []
             await group.commit([ready, await late.prepare()])
         assert await batch.read() == [b"late", b"ready"]
@@ -216,8 +215,7 @@ async def test_a_member_whose_connection_breaks_is_rolled_back_and_one_that_is_p
 
 
 def cut(member: Any) -> None:
-    session = member._transactor._session
-    session.connection._transport.abort()
+    member._transactor.connection._transport.abort()
 
 
 async def test_a_lost_answer_to_prepare_is_no_winner(batch: Batch, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -252,7 +250,7 @@ async def test_a_silent_client_loses_its_lease_and_others_go_on(batch: Batch, mo
         silent = group.member(batch.producer, part="1", lease_s=2.0)
         await silent.begin()
         await (await silent.send(b"silent", partition="0"))
-        silent._transactor._stop_beating()  # as if its process stood still: the connection stays
+        silent._is_over()  # as if its process stood still: the connection stays
 
         async def state(part: str) -> str:
             members = (await group.describe())["group_members"]
@@ -283,7 +281,9 @@ async def test_heartbeats_stop_with_the_connection(batch: Batch, monkeypatch: py
         async with group.member(batch.producer, part="0", lease_s=2.0) as member:
             await eventually(lambda: beats >= 3)
             await member.prepare()
-            assert member._transactor._beating is None
+            assert member._beating is not None
+            with pytest.raises(asyncio.CancelledError):
+                await member._beating
 
 
 async def test_a_commit_waits_for_markers_and_is_repeated_while_they_are_out(
@@ -379,20 +379,19 @@ async def test_a_batch_of_many_members_is_committed(batch: Batch) -> None:
 
 
 @contextlib.asynccontextmanager
-async def impatient(batch: Batch) -> AsyncIterator[tuple[GroupMember, TransactorSession]]:
+async def impatient(batch: Batch) -> AsyncIterator[tuple[GroupMember, MemberTransactor]]:
     """A member that is let go when nothing is asked of it for a second."""
     async with batch.group() as group:
         await group.open()
         member = batch.producer.member(writer=batch.writer, batch=0, run="r1", part="0", lease_s=2.0, idle_s=1.0)
         async with member:
-            assert member._session is not None
-            yield member, member._session
+            yield member, member._transactor
 
 
 async def test_a_member_of_which_nothing_is_asked_is_let_go(batch: Batch) -> None:
-    async with impatient(batch) as (member, session):
+    async with impatient(batch) as (member, transactor):
         await member.send_and_confirm(b"in vain", partition="0")
-        await eventually(lambda: session.ended)
+        await eventually(lambda: transactor.ended)
         with pytest.raises(TransactionRolledBackError):
             await member.prepare()
     assert await batch.read() == []
@@ -401,13 +400,13 @@ async def test_a_member_of_which_nothing_is_asked_is_let_go(batch: Batch) -> Non
 async def test_a_member_that_waits_for_an_answer_is_kept(batch: Batch, monkeypatch: pytest.MonkeyPatch) -> None:
     held: list[Any] = []
     original = TransactionalSender.on_outcomes
-    async with impatient(batch) as (member, session):
+    async with impatient(batch) as (member, transactor):
         with monkeypatch.context() as patch:
             patch.setattr(TransactionalSender, "on_outcomes", lambda *outcomes: held.append(outcomes))
             waiting = await member.send(b"answered late", partition="0")
             beats: list[None] = []
-            beat = session.connection.beat
-            patch.setattr(session.connection, "beat", lambda: beats.append(beat()))
+            beat = transactor.connection.beat
+            patch.setattr(transactor.connection, "beat", lambda: beats.append(beat()))
             await eventually(lambda: len(beats) > 6)
         for outcomes in held:
             original(*outcomes)

@@ -19,8 +19,7 @@ MORE = 2  # transactions than it takes
 def server(producer: ProducerClient) -> str:
     """That its transactions are begun at."""
     assert producer._transactor is not None
-    assert producer._transactor._session is not None
-    address = producer._transactor._session.connection.address
+    address = producer._transactor.connection.address
     return f"{address.host}:{int(address.port)}"
 
 
@@ -92,9 +91,9 @@ async def test_who_is_at_the_leader_stays_and_does_not_look_again_soon(nodes: No
         await write(nodes, one, leader_affinity.LOOKED_FOR_AFTER, "0")
         assert await looked(nodes, one)
         assert one._transactor is not None
-        session, before_s = one._transactor._session, one._transactor._home._looked_at_s
+        connection, before_s = one._transactor.connection, one._transactor._home._looked_at_s
         await write(nodes, one, MORE, "0")
-        assert one._transactor._session is session
+        assert one._transactor.connection is connection
         assert one._transactor._home._looked_at_s == before_s
 
 

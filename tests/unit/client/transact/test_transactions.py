@@ -27,9 +27,10 @@ from holdfast.client import (
     TransactionRolledBackError,
 )
 from holdfast.client.produce.delivery import PendingBatch
-from holdfast.client.transact.transactional_sender import MOST_UNDER_WAY, TransactionalSender
+from holdfast.client.transact.transaction import MOST_UNDER_WAY, TransactionalSender
+from holdfast.client.transact.transaction_manager import Transactor
 from holdfast.client.transport.connection import ClientConnection
-from holdfast.records.codec import Codec
+from holdfast.client.transport.links import Sender, SenderOwner
 from holdfast.records.record_batch import RecordBatch
 from node.transaction_coordinator import coordinator_replica
 from node.transaction_coordinator.marker_sender import MarkerSender
@@ -152,6 +153,39 @@ async def test_nothing_of_a_transaction_that_is_lost_is_awaited_any_more(nodes: 
         with pytest.raises(TransactionRolledBackError, match="lost"):
             await tx.commit()
     assert await bodies(nodes, log) == []
+
+
+async def test_a_control_link_that_ends_fails_the_next_call(nodes: Nodes) -> None:
+    log = await nodes.log(1)
+    async with producer(nodes, log) as one:
+        tx = one.transaction()
+        await tx.begin()
+        await tx.send_and_confirm(b"lost", partition="0")
+        tx._transactor.on_closed(ConnectionLostError("the link is gone"))
+        with pytest.raises(TransactionRolledBackError, match="the link is gone"):
+            await tx.send(b"behind", partition="0")
+        await tx.abort()
+        async with one.transaction() as tx:
+            await tx.send(b"next", partition="0")
+    assert await bodies(nodes, log) == [b"next"]
+
+
+async def test_tasks_that_send_to_a_partition_at_once_share_one_link(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, attach, attached = await nodes.log(1), Transactor.attach, list[str]()
+
+    async def noted_attach(transactor: Transactor, partition: str, owner: SenderOwner, bound_s: float) -> Sender:
+        attached.append(partition)
+        return await attach(transactor, partition, owner, bound_s)
+
+    monkeypatch.setattr(Transactor, "attach", noted_attach)
+    async with producer(nodes, log) as one, asyncio.timeout(60):
+        for _ in range(2):  # the second one takes the link over
+            async with one.transaction() as tx:
+                await asyncio.gather(*(tx.send_and_confirm(b"x", partition="0") for _ in range(4)))
+    assert attached == ["0"]
+    assert await bodies(nodes, log) == [b"x"] * 8
 
 
 async def test_a_refused_event_rolls_back(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -308,9 +342,10 @@ class Noting:
 class Taking:
     """A link that takes everything and answers nothing."""
 
-    credit, batch_bytes, max_message_size, codec = 10**6, 10**6, 0, Codec.NONE
+    credit, batch_bytes, max_event_bytes = 10**6, 10**6, 0
 
     def __init__(self) -> None:
+        self.owner: object = None
         self.sent: list[tuple[int, bytes | None]] = []
 
     def send_batch(self, batch: RecordBatch, *, txn_id: bytes | None = None) -> int:
@@ -318,52 +353,53 @@ class Taking:
         return len(self.sent)
 
 
-def attached(link: Taking, window: int = 10) -> TransactionalSender:
-    sender = TransactionalSender("0", window)
-    sender.link = link  # type: ignore[assignment]
+def taking_over(link: Taking, book: Noting, window: int = 10) -> TransactionalSender:
+    sender = TransactionalSender(book, "0", ProducerOptions(window=window))  # type: ignore[arg-type]
+    sender.take_over(link)  # type: ignore[arg-type]
     return sender
 
 
-def give(sender: TransactionalSender, book: Noting, records: list[bytes]) -> None:
-    sender.serve(book)
-    sender.queue.extend(records, bodies=True)
-
-
 async def test_what_is_still_gathered_never_goes_out_under_another_transaction() -> None:
-    link = Taking()
-    sender, first, second = attached(link), Noting(b"first"), Noting(b"second")
-    give(sender, first, [b"body"])
-    with pytest.raises(AssertionError, match="left something behind"):
-        give(sender, second, [b"of another one"])
-    sender.give_up(first, TransactionRolledBackError("no"))
-    give(sender, second, [b"a", b"b"])
+    link, first, second = Taking(), Noting(b"first"), Noting(b"second")
+    before = taking_over(link, first)
+    before.queue.extend([b"body"], bodies=True)
+    before.give_up(TransactionRolledBackError("no"))
+    sender = taking_over(link, second)
+    sender.queue.extend([b"a", b"b"], bodies=True)
+    before.pump()
     sender.pump()
     assert link.sent == [(2, b"second")]
+    assert link.owner is sender
 
 
 async def test_a_link_that_ends_fails_the_transaction_that_waits_for_it_and_no_other() -> None:
     link, why = Taking(), ConnectionLostError("the node is gone")
-    sender, first, second = attached(link), Noting(b"first"), Noting(b"second")
-    give(sender, first, [b"sent"])
+    first, second = Noting(b"first"), Noting(b"second")
+    sender = taking_over(link, first)
+    sender.queue.extend([b"sent"], bodies=True)
     sender.pump()
-    give(sender, first, [b"still", b"gathered"])
+    sender.queue.extend([b"still", b"gathered"], bodies=True)
     rolled_back = TransactionRolledBackError("no")
-    sender.give_up(first, rolled_back)
+    sender.give_up(rolled_back)
     assert first.settled == [(1, rolled_back), (2, rolled_back)]
     sender.on_outcomes([(1, ACCEPTED)])
     assert len(first.settled) == 2, "an answer that is late changes nothing"
-    give(sender, second, [b"body"])
-    sender.pump()
-    sender.on_closed(why)
+    following = taking_over(link, second)
+    following.on_outcomes([(1, ACCEPTED)])
+    assert not second.settled, "nor does one that comes to the next transaction"
+    following.queue.extend([b"body"], bodies=True)
+    following.pump()
+    for one in (sender, following):
+        one.on_closed(why)
     assert (first.failed_by, second.failed_by) == ([], [why])
-    sender.give_up(second, why)
+    following.give_up(why)
     assert second.settled == [(1, why)]
 
 
 async def test_no_more_is_under_way_than_a_partition_recognises_again() -> None:
-    link = Taking()
-    sender, book = attached(link, 10**6), Noting()
-    give(sender, book, [b"x"] * 5000)
+    link, book = Taking(), Noting()
+    sender = taking_over(link, book, 10**6)
+    sender.queue.extend([b"x"] * 5000, bodies=True)
     sender.pump()
     assert sum(events for events, _ in link.sent) == MOST_UNDER_WAY
 
@@ -501,7 +537,7 @@ async def test_an_end_waits_for_what_is_being_begun_anew(nodes: Nodes) -> None:
         tx = one.transaction()
         await tx.begin()
         cut(one)
-        await eventually(lambda: tx._session is not None and tx._session.ended is not None)
+        await eventually(lambda: tx._transactor.ended is not None)
         sending = asyncio.create_task(tx.send(b"1", partition="0"))
         for _ in range(3):  # it is beginning, and has not declared
             await asyncio.sleep(0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.client.transact.transactional_sender import MOST_UNDER_WAY
+from holdfast.client.transact.transaction import MOST_UNDER_WAY
 from node.partition.consumer_groups.group_state import (
     Claim,
     Commit,
