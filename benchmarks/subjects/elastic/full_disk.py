@@ -19,7 +19,7 @@ NODE = 3
 """Keeps its data on the small file system."""
 
 HIGH, LOW = 86, 75
-PIECE_BYTES = 8 << 20
+PIECE_BYTES = 1 << 20
 QUIET_S = 15.0
 
 
