@@ -45,14 +45,22 @@ def even_replicas(projection: Projection) -> None:
 
 def _next_by_count(projection: Projection, nodes: list[int], choice: _Choice) -> tuple[int, int, int] | None:
     held, weights = projection.held, projection.held_bytes
-    for giver in sorted(nodes, key=lambda node: (-held[node], node)):
-        for receiver in sorted(nodes, key=lambda node: (held[node], node)):
-            if (gap := held[giver] - held[receiver]) < 2:
+    for giver in sorted(nodes, key=lambda node: (-held[node], -weights[node], node)):
+        for receiver in sorted(nodes, key=lambda node: (held[node], weights[node], node)):
+            if held[giver] - held[receiver] < 2:
                 break
-            wanted = max(0, weights[giver] - weights[receiver]) // gap
+            wanted = _size_to_give(projection, nodes, giver)
             if (group := choice.take(giver, receiver, wanted)) is not None:
                 return giver, receiver, group
     return None
+
+
+def _size_to_give(projection: Projection, nodes: list[int], giver: int) -> int:
+    """Size of the replicas by which a node would come to the mean of replicas and of bytes at once."""
+    held, weights = projection.held, projection.held_bytes
+    replicas = len(nodes) * held[giver] - sum(held[node] for node in nodes)
+    more = len(nodes) * weights[giver] - sum(weights[node] for node in nodes)
+    return max(0, more) // max(1, replicas)
 
 
 class _Choice:

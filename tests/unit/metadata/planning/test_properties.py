@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cluster.metadata.placement import rack_of
@@ -95,6 +95,7 @@ def test_a_node_that_is_removed_is_emptied_by_its_own_bytes_exactly(load: Balanc
     number=st.integers(0, 2**32),
     equal=st.booleans(),
 )
+@example(before=5, new=1, replicas=1, number=477, equal=False)
 def test_new_nodes_get_their_share_for_little_more_bytes_than_needed(
     before: int, new: int, replicas: int, number: int, equal: bool
 ) -> None:
