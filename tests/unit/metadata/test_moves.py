@@ -21,6 +21,7 @@ from cluster.metadata import (
     delete_log,
     encode_command,
     finish_move,
+    leave_node,
     moves,
     readmit_node,
     reassign,
@@ -361,6 +362,7 @@ def test_a_log_gets_another_number_of_replicas_and_coordinators_too() -> None:
         assert max(counts) - min(counts) <= 2
     metadata.done(alter_log("a", partitions=8))
     assert len(metadata.record("7").replicas) == 2
+    metadata.done(alter_log(COORDINATORS, replicas=1, away=[5]))
 
 
 def test_a_log_that_shrinks_keeps_the_replicas_that_are_there() -> None:
@@ -375,6 +377,14 @@ def test_a_log_that_shrinks_keeps_the_replicas_that_are_there() -> None:
     metadata.settle()
     metadata.done(alter_log("a", replicas=1, away=[1, 2, 3, 4, 5]))
     assert all(len(one.wanted) == 1 for one in metadata.view.logs["a"].partitions), "some node has to be chosen"
+
+
+def test_a_log_that_shrinks_leaves_the_nodes_that_leave() -> None:
+    metadata = Metadata()
+    metadata.log(partitions=10, replicas=3)
+    metadata.done(leave_node(2))
+    metadata.done(alter_log("a", replicas=2))
+    assert all(2 not in one.wanted[1:] for one in metadata.view.logs["a"].partitions)
 
 
 def test_the_nodes_that_are_named_as_away_are_bounded() -> None:

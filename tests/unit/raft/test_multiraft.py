@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
@@ -156,6 +157,13 @@ def test_a_follower_answers_before_it_applies_and_writes_that_a_little_later() -
     turn = follower.turn()
     assert turn is not None
     assert machine.applied == []
+    told, apply = len(stage.sent), machine.apply
+
+    def apply_once_told(*entry: Any) -> object:
+        assert len(stage.sent) > told, "it applies before it answers"
+        return apply(*entry)
+
+    machine.apply = apply_once_told
     follower.release(turn)
     assert machine.applied == [b"a"]
     row = b"o" + (stage.group(2).last_index - 1).to_bytes(8)
