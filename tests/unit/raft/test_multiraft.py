@@ -237,6 +237,22 @@ def test_what_callers_were_told_leaves_before_a_write_that_nobody_waits_for(monk
     assert told[-1] == 1
 
 
+def test_voters_are_sent_nothing_at_a_pace_and_ask_for_no_rest() -> None:
+    """Also as in version 14, which knows neither."""
+    stage = RaftStage(options=RaftOptions(fetch_bytes_per_s=1))
+    stage.elect(1)
+    stage.isolate(3)
+    stage.propose(1, *["x" * 100 for _ in range(500)])
+    stage.run(0.5)
+    stage.heal()
+    stage.until(lambda: stage.machines[3].applied == stage.machines[1].applied != [])
+    messages = [message for _, _, message in stage.sent]
+    assert not any(message.append.paced for message in messages if message.HasField("append"))
+    replies = [message.append_reply for message in messages if message.HasField("append_reply")]
+    assert replies
+    assert not any(reply.rest_ms for reply in replies)
+
+
 def test_the_loop_is_woken_once_per_batch_of_input() -> None:
     recorder = Recorder()
     recorder.finish()
