@@ -17,12 +17,14 @@ import click
 from holdfast.client.range_client import PartitionExtent, RangeClient
 
 FOR_EVER = "forever"
+MOST = (1 << 63) - 1
+"""The largest number that a request carries."""
 
 
 class Quantity(click.ParamType):
     """A duration ('7d', '90min', '1500ms') or a size ('512MiB'), or, where that is one, `forever`: no bound."""
 
-    _PATTERN = re.compile(r"(-?\d+)\s*([A-Za-z]*)", re.ASCII)
+    _PATTERN = re.compile(r"(-?\d{1,19})\s*([A-Za-z]*)", re.ASCII)
 
     def __init__(self, name: str, units: Mapping[str, int], usual: tuple[str, ...], *, bounded: bool = False) -> None:
         """`usual`: units to offer to a person who wrote none. `bounded`: `forever` is not one."""
@@ -44,7 +46,9 @@ class Quantity(click.ParamType):
         unit = None if match is None or match[2] == "M" else self._lengths().get(match[2].lower())
         if match is None or unit is None:
             self.fail(f"{value!r} is not a {self.name}: {units}", param, ctx)
-        return int(match[1]) * unit
+        if (length := int(match[1]) * unit) > MOST:
+            self.fail(f"{value!r}: a {self.name} is less than {1 + MOST // unit}{match[2]}", param, ctx)
+        return length
 
     def _lengths(self) -> dict[str, int]:
         return {unit.lower(): length for unit, length in self._units.items()}

@@ -12,7 +12,7 @@ import pytest_asyncio
 from click.testing import CliRunner, Result
 
 from holdfast.cli.app import main
-from holdfast.cli.shared.retention import DURATION, SIZE, Losses, Quantity, retention_losses
+from holdfast.cli.shared.retention import DURATION, PACE, SIZE, Losses, Quantity, retention_losses
 from holdfast.client import AdminClient, ConsumerClient, ConsumerOptions, ProducerClient, RangeClient, Start
 from tests.unit.client.support.real_cluster import Nodes
 from tests.unit.listener.support.cluster import ListenerCluster
@@ -34,6 +34,7 @@ async def nodes(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Nodes
         (DURATION, "7d", 7 * 86_400_000), (DURATION, "90 min", 5_400_000), (DURATION, "1500ms", 1500),
         (DURATION, "2H", 2 * HOUR_MS), (DURATION, "1m", 60_000), (DURATION, "forever", "forever"),
         (SIZE, "10GiB", 10 << 30), (SIZE, "512 mib", 512 << 20), (SIZE, "100B", 100), (SIZE, "forever", "forever"),
+        (PACE, "32MiB", 32 << 20), (PACE, "8388607TiB", 8_388_607 << 40),
     ],
 )  # fmt: skip
 async def test_a_quantity_is_a_number_and_a_unit(kind: Quantity, text: str, meant: int | str) -> None:
@@ -50,6 +51,9 @@ async def test_a_quantity_is_a_number_and_a_unit(kind: Quantity, text: str, mean
         (DURATION, "7 weeks", "a number and one of"), (DURATION, "7mo", "a number and one of"),
         (DURATION, "1M", "'1M' is not a duration: a number and one of ms, s, min, m, h, d; or forever"),
         (DURATION, "soon", "a number and one of"), (SIZE, "7d", "a number and one of"),
+        (PACE, "forever", "'forever' is not a size: a number and one of B, KiB, MiB, GiB, TiB$"),
+        (PACE, "32", "'32' has no unit; write 32MiB, 32GiB$"), (PACE, "0MiB", "a size is more than 0"),
+        (PACE, "8388608TiB", "a size is less than 8388608TiB"), (SIZE, "9" * 5000 + "B", "a number and one of"),
     ],
 )  # fmt: skip
 async def test_what_is_no_bound_is_refused(kind: Quantity, text: str, advice: str) -> None:
