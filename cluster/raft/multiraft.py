@@ -50,7 +50,7 @@ from cluster.raft.quarantine import GROUP_FAULTS, NothingStored, Quarantine, unl
 from cluster.raft.raft_pb2 import FetchReply, FetchRequest, RaftMessage
 from cluster.raft.replication.inflight_limit import InflightLimit
 from cluster.raft.replication.message_encoding import IncomingMessage, OutgoingMessage
-from cluster.raft.snapshot.bandwidth import CopyBudgets
+from cluster.raft.snapshot.bandwidth import LONGEST_REST_MS, CopyBudgets
 from cluster.raft.snapshot.sender import SnapshotSender
 from cluster.versions import MEMBERS_CHANGE_FROM, UNSET
 
@@ -294,7 +294,7 @@ class MultiRaft:
             return SnapshotSender.refuse(request, f"node {self.node_id} has no such group")
         may_put_off = self.active_version() >= MEMBERS_CHANGE_FROM  # else a debt would only be met after the upgrade
         if may_put_off and budget.opens_at(self.now) is not None:
-            return SnapshotSender.put_off(request, budget.rest_ms(self.now))
+            return SnapshotSender.put_off(request, min(budget.rest_ms(self.now) + 1, LONGEST_REST_MS))
         try:
             reply = group.serve_fetch(sender, request, self.now)
             if may_put_off:

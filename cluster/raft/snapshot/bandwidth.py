@@ -7,7 +7,7 @@ receiver tells its senders how long they are to rest, since several may have som
 
 from __future__ import annotations
 
-from math import ceil, inf
+from math import inf
 
 from cluster.raft.interfaces import GroupId, NodeId
 from cluster.raft.options import RaftOptions
@@ -62,7 +62,7 @@ class CopyBudget:
 
     def rest_ms(self, now: float) -> int:
         """Time that a sender is to rest for the sake of this budget; 0: it need not."""
-        return min(LONGEST_REST_MS, max(0, ceil(1000 * (self._free_at - BURST_S - now))))
+        return min(LONGEST_REST_MS, max(0, int(1000 * (self._free_at - BURST_S - now))))
 
     def rest(self, node: NodeId, until: float) -> None:
         """Send nothing to a node for a while, because it says so."""
