@@ -15,7 +15,6 @@ from cluster.raft import METADATA_GROUP, Outcome, RaftError, RaftGroup
 from cluster.raft.membership.configuration import Replica
 from cluster.versions import MEMBERS_CHANGE_FROM
 from node.movement.driver import LOOK_AT_LED_S, MoveDriver
-from node.movement.pace import CopyPace
 from tests.simulation.watched_groups import WatchedMultiRaft
 from tests.simulation.world.nodes import SimNode
 
@@ -67,9 +66,8 @@ class RebalancedNode(SimNode):
         self._known_at_start = 0 if metadata is None else metadata.highest
         super()._compose()
         peers: Any = self
-        pace = CopyPace(self.multiraft.send_budget, lambda: (0, 0.0))
         self.moves = ReportingDriver(
-            self.multiraft, self.view, _nobody_asks, peers, self.features, pace, lambda: self.metadata.is_leader
+            self.multiraft, self.view, _nobody_asks, peers, self.features, lambda: self.metadata.is_leader
         )
         self.moves.node = self
         self.after(self.schedule.now, self._confirm)

@@ -61,7 +61,7 @@ def callers(*accepted: int, refused: Collection[int] = ()) -> Callers:
 
 def node_1(network: Network) -> Administration:
     parts: dict[str, Any] = {
-        "group": SimpleNamespace(leader=1, term=1, members=(1, 2, 3), voters=frozenset({1, 2, 3})),
+        "group": SimpleNamespace(leader=1, term=1, members=(1, 2, 3), voters=frozenset({1, 2, 3}), is_settled=True),
         "proposer": Proposer(),
         "view": Cluster(nodes=3).view,
         "network": cast(PeerNetwork, network),

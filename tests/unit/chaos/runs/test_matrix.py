@@ -33,7 +33,7 @@ def test_parts_are_the_whole_and_no_cell_twice(of: int) -> None:
 
 
 def test_a_part_is_every_third_cell_from_the_second_on() -> None:
-    assert [place for place, _ in chosen(SHORT, part=Part(2, 3))] == [1, 4, 7]
+    assert [place for place, _ in chosen(SHORT, part=Part(2, 3))] == list(range(1, len(SHORT), 3))
 
 
 def test_cells_of_some_workloads_keep_their_places() -> None:
@@ -123,7 +123,7 @@ def test_hosts_that_are_gone_end_a_matrix_after_the_second_run(tmp_path: Path) -
         (["--workload", "W1,W9"], "W9 is none; there are W1"),
         (["--part", "4/3"], "there is no part 4/3"),
         (["--part", "two"], "--part two"),
-        (["--part", "11/11"], "there is no cell in part 11/11"),
+        (["--part", "12/12"], "there is no cell in part 12/12"),
         (["--listener", "outside"], "--listener means nothing without --inventory"),
     ],
 )
