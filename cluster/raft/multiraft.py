@@ -293,7 +293,7 @@ class MultiRaft:
         if group is None:
             return SnapshotSender.refuse(request, f"node {self.node_id} has no such group")
         may_put_off = self.active_version() >= MEMBERS_CHANGE_FROM  # else a debt would only be met after the upgrade
-        if may_put_off and budget.opens_at(self.now) is not None:
+        if may_put_off and budget.opens_at(self.now, ("snapshot", request.group, sender)) is not None:
             return SnapshotSender.put_off(request, min(budget.rest_ms(self.now) + 1, LONGEST_REST_MS))
         try:
             reply = group.serve_fetch(sender, request, self.now)

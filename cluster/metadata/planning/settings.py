@@ -69,4 +69,5 @@ def settings_to_pb(settings: BalanceSettings) -> pb.Balance | None:
 def settings_from_pb(told: pb.Balance) -> BalanceSettings:
     balance = cast(Balance, told.balance)
     marks = told.disk_high, told.disk_low, told.disk_target
-    return BalanceSettings(balance, told.replace_after_s, *marks, told.pace_bytes_per_s)
+    pace = told.pace_bytes_per_s or BalanceSettings().pace_bytes_per_s  # 0 would divide by zero
+    return BalanceSettings(balance, told.replace_after_s, *marks, pace)

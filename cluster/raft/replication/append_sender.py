@@ -207,7 +207,7 @@ class AppendSender:
             is_copy = member not in self._membership.voting and end - start >= FAR_ENTRIES
             is_new = is_copy and log_store.last - progress.grown_from >= PACED_APPEND_ENTRIES
             is_paced = is_copy and not is_new
-            if is_paced and (opens_at := self._budget.opens_at(now, node)) is not None:
+            if is_paced and (opens_at := self._budget.opens_at(now, (self._step.name, node), node)) is not None:
                 self._paced_until = min(self._paced_until, opens_at)
                 return sent
             key = (start, end, member.birth, is_paced)

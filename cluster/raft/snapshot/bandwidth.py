@@ -1,12 +1,14 @@
 """Bandwidth of copies: how many bytes a second a node sends to replicas that are far behind, and takes in itself.
 
 The rule: each direction has one budget, which all groups of the node share, for snapshots and for entries alike. A
-receiver tells its senders how long they are to rest, since several may have something for it. An entry costs what
-`ENTRY_COST_BYTES` do at least: many small ones keep a node busy for longer than their bytes.
+receiver tells its senders how long they are to rest, since several may have something for it. Copies take turns, each
+with one piece: one that got nothing for a minute would count as stalled. An entry costs what `ENTRY_COST_BYTES` do at
+least: many small ones keep a node busy for longer than their bytes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from math import inf
 
 from cluster.raft.interfaces import GroupId, NodeId
@@ -30,6 +32,13 @@ LONGEST_REST_MS = 10_000
 """A sender is asked to rest for so long at most."""
 
 
+TURN_S = 0.01
+"""Time after which a copy asks again whether its turn has come."""
+
+TURN_IS_LOST_S = 0.25
+"""A copy that does not ask for so long after its time has lost its turn: it has ended, or its peer is away."""
+
+
 class CopyBudget:
     """Bytes per second in one direction."""
 
@@ -39,6 +48,7 @@ class CopyBudget:
         self.used_at = -inf
         self._free_at = 0.0
         self._rests: dict[NodeId, float] = {}
+        self._waiting: dict[Hashable, float] = {}  # copies in the order of their turns, and when each asks again
 
     @property
     def most(self) -> int:
@@ -55,10 +65,26 @@ class CopyBudget:
         self._free_at = max(self._free_at, now) + cost / self.bytes_per_s
         self.used_at = now
 
-    def opens_at(self, now: float, node: NodeId = 0) -> float | None:
-        """Time from which more may be sent, to a node that may have asked for a rest; None: now."""
-        at = max(self._free_at - BURST_S, self._rests.get(node, 0.0))
-        return None if at <= now else at
+    def opens_at(self, now: float, copy: Hashable, node: NodeId = 0) -> float | None:
+        """Time at which a copy asks again, to a node that may have asked for a rest; None: a piece of it goes now."""
+        at = max(now, self._free_at - BURST_S, self._rests.get(node, 0.0))
+        if at == now and not self._is_its_turn(copy, now):
+            at += TURN_S
+        if at > now:
+            self._waiting[copy] = at
+            return at
+        self._waiting.pop(copy, None)
+        return None
+
+    def _is_its_turn(self, copy: Hashable, now: float) -> bool:
+        for other, asks_at in list(self._waiting.items()):
+            if other == copy:
+                return True
+            if asks_at + TURN_IS_LOST_S < now:
+                del self._waiting[other]
+            elif asks_at <= now:
+                return False
+        return True
 
     def rest_ms(self, now: float) -> int:
         """Time that a sender is to rest for the sake of this budget; 0: it need not."""

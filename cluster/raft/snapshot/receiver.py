@@ -151,7 +151,7 @@ class SnapshotReceiver:
         if not self._budget.enter(self._group):
             self.next_at = now + self._options.fetch_retry_s
             return None
-        if not self._asked and (opens_at := self._budget.opens_at(now)) is not None:
+        if not self._asked and (opens_at := self._budget.opens_at(now, self._group)) is not None:
             self.next_at = opens_at
             return None
         if self._asked:

@@ -232,10 +232,11 @@ class GrpcPeerClient:
             self._fetch_channel = self._open(place[0])
         call = fetch_call(self._fetch_channel)
         try:
-            reply: FetchReply = await call(request, timeout=options.FETCH_TIMEOUT_S, metadata=self._metadata)
+            reply = await call(request, timeout=options.FETCH_TIMEOUT_S, metadata=self._metadata)
         except grpc.aio.AioRpcError as error:
             raise Unavailable(f"node {self.node}: {error.code().name.lower()}: {error.details()}", sent=True) from error
-        return reply
+        piece: FetchReply = self._read(reply)
+        return piece
 
     def refuse(self, why: str) -> None:
         """Ask no more: what is asked from now on is answered with the reason."""
@@ -276,6 +277,9 @@ class GrpcPeerClient:
                 f"node {self.node} did not answer ({error.code().name.lower()}: {error.details()})",
                 sent=error.code() not in NOT_SENT_CODES,
             ) from error
+        return self._read(reply)
+
+    def _read(self, reply: Any) -> Any:
         if reply is None:  # gRPC's word for what the deserializer raised: it is in the log
             raise Unavailable(f"node {self.node} answered what cannot be read", sent=True)
         return reply

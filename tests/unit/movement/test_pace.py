@@ -26,7 +26,7 @@ def passed(budget: CopyBudget, began: float, seconds: float, entries: int = 0) -
     """Bytes that a budget lets through."""
     sent, now = 0, began
     while now < began + seconds:
-        opens_at = budget.opens_at(now)
+        opens_at = budget.opens_at(now, "copy")
         if opens_at is None:
             budget.charge(PIECE, now, entries)
             sent += PIECE
@@ -48,9 +48,27 @@ def test_many_small_entries_cost_more_than_their_bytes() -> None:
 def test_who_is_asked_to_rest_sends_that_node_nothing_meanwhile() -> None:
     budget = CopyBudget(64 * MIB)
     budget.rest(4, 1001.0)
-    assert budget.opens_at(1000.0, 4) == 1001.0
-    assert budget.opens_at(1000.0, 5) is None
-    assert budget.opens_at(1001.0, 4) is None
+    assert budget.opens_at(1000.0, "copy", 4) == 1001.0
+    assert budget.opens_at(1000.0, "another", 5) is None
+    assert budget.opens_at(1001.0, "copy", 4) is None
+
+
+def test_copies_take_turns_and_one_that_stops_asking_loses_its_turn() -> None:
+    budget, went = CopyBudget(64 * MIB), ""
+    asks = dict.fromkeys("abc", 1000.0)
+    while len(went) < 60:
+        copy = min(asks, key=lambda one: (asks[one], one))
+        now = asks[copy]
+        at = budget.opens_at(now, copy)
+        if at is None:
+            budget.charge(PIECE, now)
+            went += copy
+        else:
+            asks[copy] = at
+        if len(went) == 38:
+            asks.pop("b", None)
+    assert went[8:38] == 10 * "bca", "behind what may go at once"
+    assert set(went[38:]) == {"a", "c"}
 
 
 def test_the_rest_that_is_asked_for_is_bounded() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from cluster.metadata import BalanceSettings, Ok, Refusal, set_balance
 from cluster.metadata.codec import decode_checkpoint, encode_checkpoint
+from cluster.metadata.planning.settings import settings_from_pb, settings_to_pb
 from cluster.metadata.state import MetadataState
 
 
@@ -21,6 +22,13 @@ def test_settings_are_changed_one_by_one_and_kept() -> None:
     assert decode_checkpoint(encode_checkpoint(state, 15)).balance == state.balance
     assert state.execute(set_balance("repair", replace_after_s=900, disk_high=85, pace_bytes_per_s=64 << 20)) == Ok()
     assert encode_checkpoint(state, 14) == before
+
+
+def test_settings_without_a_pace_have_the_usual_one() -> None:
+    told = settings_to_pb(BalanceSettings(balance="on"))
+    assert told is not None
+    told.ClearField("pace_bytes_per_s")
+    assert settings_from_pb(told) == BalanceSettings(balance="on")
 
 
 @pytest.mark.parametrize(

@@ -316,7 +316,7 @@ def test_what_was_given_in_the_version_before_holds_up_nobody_later() -> None:
     budget.most = 1
     stage.start(3)
     stage.until(lambda: is_whole(stage), seconds=20.0)
-    assert budget.opens_at(stage.clock.now) is None
+    assert budget.opens_at(stage.clock.now, "copy") is None
 
 
 def test_a_log_that_conflicts_below_the_base_is_replaced() -> None:
