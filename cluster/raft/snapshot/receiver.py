@@ -188,18 +188,24 @@ class SnapshotReceiver:
         if reply.active > self._log_store.version:
             log.info("%s: node %d has version %d, of which nothing is taken before it is active here", self._name,
                      self._leader, reply.active)  # fmt: skip
-            self._begin(self._leader, now + self._options.fetch_retry_s)
+            self._begin_later(now)
             return
         body = _verified(reply)
         if body is not None and body.refusal:
             log.info("%s: node %d gives no snapshot: %s", self._name, sender, body.refusal)
-            self._begin(self._leader, now + self._options.fetch_retry_s)
+            self._begin_later(now)
         elif body is None or not self._can_be(body) or not takes(body):
             self._refuse(now)
         else:
             self._refused_in_a_row = 0
             self._piece_bytes = min(self._options.fetch_bytes, 2 * self._piece_bytes)
             self.next_at = inf if self._phase in (IDLE, READY) else now
+
+    def _begin_later(self, now: float) -> None:
+        """Let other groups fetch meanwhile: a replica that is no member any more is refused until the metadata, which
+        may have to be fetched themselves, say so."""
+        self._budget.leave(self._group)
+        self._begin(self._leader, now + self._options.fetch_retry_s)
 
     def _can_be(self, body: FetchBody) -> bool:
         terms = [body.manifest.base_term, *body.entry_terms]

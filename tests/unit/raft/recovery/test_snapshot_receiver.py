@@ -9,6 +9,7 @@ import pytest
 from cluster.raft import FetchReply, FetchRequest, RaftMessage, RaftOptions, Unknown, erase_group
 from cluster.raft.replication.message_validation import RAFT
 from cluster.raft.snapshot.bandwidth import BURST_S, LONGEST_REST_MS
+from cluster.raft.snapshot.sender import SnapshotSender
 from tests.simulation.world.disk import SimBatch
 from tests.unit.raft.cluster import GROUP, RaftStage
 
@@ -265,6 +266,28 @@ def test_it_gives_no_more_than_its_share_of_bytes() -> None:
     assert given / took_s < 1.2 * budget.most
     assert put_off
     check_whole(stage)
+
+
+def test_a_group_that_is_refused_lets_others_fetch() -> None:
+    """A replica that is no member any more is refused for ever, and the metadata that say so may have to be fetched."""
+    stage = left_behind(options=replace(SMALL, fetch_groups=1))
+    refused = 0
+
+    def refuse(reply: FetchReply) -> FetchReply:
+        nonlocal refused
+        refused += 1
+        asked = FetchRequest(group=reply.group, version=reply.version, number=reply.number)
+        return SnapshotSender.refuse(asked, "this node does not lead the group")
+
+    stage.on_piece = refuse
+    stage.start(3)
+    stage.until(lambda: refused > 0)
+    slots, other = stage.multirafts[3].copies.into, GROUP + 1
+    stage.until(lambda: slots.enter(other))
+    assert not slots.enter(other + 1), "there is one"
+    slots.leave(other)
+    stage.on_piece = lambda reply: reply
+    stage.until(lambda: is_whole(stage))
 
 
 @pytest.mark.parametrize("bytes_ahead", [1, 10_000, 1 << 40])
