@@ -337,7 +337,11 @@ class SimNode:
         self.after(self.schedule.now + seconds, done)
 
     def _release(self, turn: Turn) -> None:
-        self.multiraft.release(turn)
+        try:
+            self.multiraft.release(turn)
+        except StorageDamaged as error:  # met by what followers apply behind their answers
+            self._failed(error)
+            return
         self._wake_no_later_than(max(self.schedule.now, self.clock.to_world(self.multiraft.next_deadline())))
 
     def compaction(self) -> None:
