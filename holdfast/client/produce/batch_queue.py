@@ -1,5 +1,6 @@
-"""What a partition's sender has not settled: batches that were sent, those that wait behind them, and the last of
-these, which may still be filled.
+"""Queue of what a partition's sender has not settled: batches that were sent, those that wait, and the last of these.
+
+The last may still be filled.
 
 Rules never broken:
  - events stand in the order of the calls; a publication is a batch of its own, between what came before and behind it;
@@ -43,7 +44,7 @@ class BatchQueue:
         self._released = 0  # so many of the first ones that wait
 
     def __iter__(self) -> Iterator[PendingBatch]:
-        """All that is not settled, in the order in which it was sent or will be."""
+        """Queue of all that is not settled, in the order in which it was sent or will be."""
         return chain(self.sent, self._batches)
 
     # ---------------------------------------------------------------- in
