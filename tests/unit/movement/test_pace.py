@@ -56,7 +56,7 @@ def test_who_is_asked_to_rest_sends_that_node_nothing_meanwhile() -> None:
 def test_copies_take_turns_and_one_that_stops_asking_loses_its_turn() -> None:
     budget, went = CopyBudget(64 * MIB), ""
     asks = dict.fromkeys("abc", 1000.0)
-    while len(went) < 60:
+    for _ in range(1000):
         copy = min(asks, key=lambda one: (asks[one], one))
         now = asks[copy]
         at = budget.opens_at(now, copy)
@@ -67,6 +67,8 @@ def test_copies_take_turns_and_one_that_stops_asking_loses_its_turn() -> None:
             asks[copy] = at
         if len(went) == 38:
             asks.pop("b", None)
+        if len(went) == 60:
+            break
     assert went[8:38] == 10 * "bca", "behind what may go at once"
     assert set(went[38:]) == {"a", "c"}
 
