@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import statistics
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
+
+from benchmarks.driver.measure import percentiles_ms
 
 Rows = list[tuple[str, str]]
 
@@ -26,6 +29,34 @@ class SteadyLoad:
     def longest_gaps_ms(self) -> dict[str, float]:
         """Longest time of each partition in which nothing was acknowledged."""
         return {partition: longest_gap_ms(times) for partition, times in self.answered_ns.items()}
+
+
+STAGES = ("nodes start and join", "replicas move to them", "they are emptied and leave")
+
+
+class Stages:
+    """Latencies by stage of a round: nodes that start on the same cores cost clients more than moves do."""
+
+    def __init__(self) -> None:
+        self._latencies_ns: list[int] = []
+        self._found: dict[str, list[int]] = {stage: [] for stage in STAGES}
+
+    def watch(self, latencies_ns: list[int]) -> None:
+        """Take latencies from this list from now on, as they are appended."""
+        self._latencies_ns = latencies_ns
+
+    @contextmanager
+    def during(self, stage: str) -> Iterator[None]:
+        """Note what is acknowledged within the block."""
+        before = len(self._latencies_ns)
+        yield
+        self._found[stage] += self._latencies_ns[before:]
+
+    def rows(self) -> Rows:
+        return [
+            (f"p50 and p99 while {stage}", "{p50:.1f} ms, {p99:.1f} ms".format(**percentiles_ms(array("q", latencies))))
+            for stage, latencies in self._found.items()
+        ]
 
 
 def longest_gap_ms(times_ns: Sequence[int]) -> float:

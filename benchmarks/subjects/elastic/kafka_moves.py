@@ -15,7 +15,7 @@ from pathlib import Path
 from benchmarks.driver.measure import percentiles_ms
 from benchmarks.peers.base import LOOPBACK, PeerFailed, free_ports, wait_until
 from benchmarks.peers.kafka import NODES, START_TIMEOUT_S, Kafka
-from benchmarks.subjects.elastic.figures import Rows, SteadyLoad, spread
+from benchmarks.subjects.elastic.figures import STAGES, Rows, Stages, SteadyLoad, spread
 
 BODY = b"x" * 1024
 PACE = 64 << 20
@@ -77,9 +77,10 @@ class GrowingKafka(Kafka):
 class SteadySender(threading.Thread):
     """Sends single events to all partitions in turn at a fixed rate, in a thread of its own."""
 
-    def __init__(self, servers: str, topic: str, partitions: int, rate: int) -> None:
+    def __init__(self, kafka: GrowingKafka, topic: str, partitions: int, rate: int) -> None:
         super().__init__(daemon=True)
-        self._servers, self._topic, self._partitions, self._rate = servers, topic, partitions, rate
+        self._servers = ",".join(f"{LOOPBACK}:{port}" for port in kafka.ports[:NODES])
+        self._topic, self._partitions, self._rate = topic, partitions, rate
         self._over = threading.Event()
         self.part = SteadyLoad(answered_ns={str(number): [] for number in range(partitions)})
 
@@ -125,13 +126,14 @@ def kafka_rounds(directory: Path, rounds: int, partitions: int, rate: int, quiet
         topic = kafka.create("log-linger0", partitions).name
         kafka.reassign(topic, {one: _turned([1, 2, 3], one) for one in range(partitions)})
         time.sleep(SETTLE_S)
-        quiet = _beside(kafka, topic, partitions, rate, partial(time.sleep, quiet_s))
+        quiet = _beside(SteadySender(kafka, topic, partitions, rate), partial(time.sleep, quiet_s))
         found, began = [], time.monotonic()
+        stages = Stages()
         for number in range(rounds):
             new = [4 + 2 * number, 5 + 2 * number]
-            found.append(
-                _beside(kafka, topic, partitions, rate, partial(_there_and_back, kafka, topic, partitions, new))
-            )
+            sender = SteadySender(kafka, topic, partitions, rate)
+            stages.watch(sender.part.latencies_ns)
+            found.append(_beside(sender, partial(_there_and_back, kafka, topic, partitions, new, stages)))
         took_s = (time.monotonic() - began) / max(1, rounds)
     finally:
         kafka.stop()
@@ -148,6 +150,7 @@ def kafka_rounds(directory: Path, rounds: int, partitions: int, rate: int, quiet
         ("p50 and p99 without moves", f"{calm['p50']:.1f} ms, {calm['p99']:.1f} ms"),
         ("p50 and p99 with moves", f"{late['p50']:.1f} ms, {late['p99']:.1f} ms"),
         ("p99 with moves, times that without", f"{late['p99'] / calm['p99']:.1f}"),
+        *stages.rows(),
     ]
 
 
@@ -155,19 +158,26 @@ def _turned(nodes: list[int], by: int) -> list[int]:
     return [nodes[(by + place) % len(nodes)] for place in range(NODES)]
 
 
-def _there_and_back(kafka: GrowingKafka, topic: str, partitions: int, new: list[int]) -> None:
-    for broker in new:
-        kafka.join(broker)
-    kafka.reassign(topic, {one: _turned([1, 2, 3, *new], one) for one in range(partitions)})
-    kafka.reassign(topic, {one: _turned([1, 2, 3], one) for one in range(partitions)})
-    for broker in new:
-        kafka.leave(broker)
+def _there_and_back(kafka: GrowingKafka, topic: str, partitions: int, new: list[int], stages: Stages) -> None:
+    def join() -> None:
+        for broker in new:
+            kafka.join(broker)
+
+    def move() -> None:
+        kafka.reassign(topic, {one: _turned([1, 2, 3, *new], one) for one in range(partitions)})
+
+    def leave() -> None:
+        kafka.reassign(topic, {one: _turned([1, 2, 3], one) for one in range(partitions)})
+        for broker in new:
+            kafka.leave(broker)
+
+    for act, stage in zip((join, move, leave), STAGES, strict=True):
+        with stages.during(stage):
+            act()
 
 
-def _beside(kafka: GrowingKafka, topic: str, partitions: int, rate: int, work: Callable[[], None]) -> SteadyLoad:
+def _beside(sender: SteadySender, work: Callable[[], None]) -> SteadyLoad:
     """Publish while the work is done."""
-    servers = ",".join(f"{LOOPBACK}:{port}" for port in kafka.ports[:NODES])
-    sender = SteadySender(servers, topic, partitions, rate)
     sender.start()
     try:
         work()

@@ -23,6 +23,8 @@ class SteadyProducer:
         self._next = dict.fromkeys(self._partitions, 0)
         self.all: dict[str, list[int]] = defaultdict(list)
         """Numbers that were acknowledged, over all parts."""
+        self.latencies_ns: list[int] = []
+        """Times to the acknowledgement, in its order, over all parts."""
 
     async def run(self, over: asyncio.Event) -> SteadyLoad:
         """Send until told to stop, and wait for what is on its way."""
@@ -57,6 +59,7 @@ class SteadyProducer:
             now_ns = time.monotonic_ns()
             if error is None:
                 part.latencies_ns.append(now_ns - due_ns)
+                self.latencies_ns.append(now_ns - due_ns)
                 part.answered_ns[partition].append(now_ns)
                 part.acknowledged[partition].append(number)
             else:

@@ -11,8 +11,10 @@ from collections.abc import Sequence
 
 from benchmarks.driver.measure import percentiles_ms
 from benchmarks.subjects.elastic.figures import (
+    STAGES,
     CancelFigure,
     Rows,
+    Stages,
     SteadyLoad,
     cancels,
     leaderless_s,
@@ -64,9 +66,11 @@ async def rounds(cluster: ElasticCluster, count: int, partitions: int, rate: int
     producer = SteadyProducer(cluster.servers, LOG, partitions, rate)
     quiet = await beside(producer, asyncio.sleep(quiet_s))
     found, took = [], []
+    stages = Stages()
+    stages.watch(producer.latencies_ns)
     for number in range(count):
         began = time.monotonic()
-        found.append(await beside(producer, _there_and_back(cluster, partitions, 4 + 2 * number)))
+        found.append(await beside(producer, _there_and_back(cluster, partitions, 4 + 2 * number, stages)))
         took.append(time.monotonic() - began)
     verdict = await stored(cluster.servers, LOG, producer.all)
     gaps = spread([gap for one in found for gap in one.longest_gaps_ms().values()])
@@ -83,21 +87,32 @@ async def rounds(cluster: ElasticCluster, count: int, partitions: int, rate: int
         ("p50 and p99 without moves", f"{calm['p50']:.1f} ms, {calm['p99']:.1f} ms"),
         ("p50 and p99 with moves", f"{moving['p50']:.1f} ms, {moving['p99']:.1f} ms"),
         ("p99 with moves, times that without", f"{moving['p99'] / calm['p99']:.1f}"),
+        *stages.rows(),
     ]
 
 
-async def _there_and_back(cluster: ElasticCluster, partitions: int, first: int) -> None:
+async def _there_and_back(cluster: ElasticCluster, partitions: int, first: int, stages: Stages) -> None:
     new = [first, first + 1]
-    for node in new:
-        await cluster.join(node)
-    async with cluster.admin() as admin:
-        for partition in range(partitions):
-            await admin.reassign_partition(LOG, str(partition), _turned([1, 2, 3, *new], partition))
-        await cluster.settled(admin)
-    for node in new:
-        await cluster.leave(node)
-    async with cluster.admin() as admin:
-        await cluster.settled(admin)
+
+    async def join() -> None:
+        for node in new:
+            await cluster.join(node)
+
+    async def move() -> None:
+        async with cluster.admin() as admin:
+            for partition in range(partitions):
+                await admin.reassign_partition(LOG, str(partition), _turned([1, 2, 3, *new], partition))
+            await cluster.settled(admin)
+
+    async def leave() -> None:
+        for node in new:
+            await cluster.leave(node)
+        async with cluster.admin() as admin:
+            await cluster.settled(admin)
+
+    for act, stage in zip((join, move, leave), STAGES, strict=True):
+        with stages.during(stage):
+            await act()
 
 
 def _latency(*parts: SteadyLoad) -> dict[str, float]:
