@@ -20,6 +20,8 @@ from benchmarks.subjects.elastic.figures import STAGES, Rows, Stages, SteadyLoad
 BODY = b"x" * 1024
 PACE = 64 << 20
 SETTLE_S = 5.0
+WARM_UP_S = 30.0
+"""Time after which a Java VM has compiled what is often used."""
 
 
 class GrowingKafka(Kafka):
@@ -126,6 +128,7 @@ def kafka_rounds(directory: Path, rounds: int, partitions: int, rate: int, quiet
         topic = kafka.create("log-linger0", partitions).name
         kafka.reassign(topic, {one: _turned([1, 2, 3], one) for one in range(partitions)})
         time.sleep(SETTLE_S)
+        _beside(SteadySender(kafka, topic, partitions, rate), partial(time.sleep, WARM_UP_S))
         quiet = _beside(SteadySender(kafka, topic, partitions, rate), partial(time.sleep, quiet_s))
         found, began = [], time.monotonic()
         stages = Stages()
