@@ -4,8 +4,12 @@ The problem: metadata come late, and a node that reads them anew passes through 
 was lost has forgotten which. A replica that is opened as one which was erased votes twice, and one that is erased too
 early takes acknowledged entries with it. The rules: nothing is opened for the first time, closed or erased before this
 node has confirmed, once since its start, that its metadata are current; a replica is over only when the metadata have
-no place for its birth, and their configuration is newer than the latest that the replica has in its own log; a replica
-that was moved here and settled, and of which nothing is stored, was lost, so it has no vote at first.
+no place for its birth, and their configuration is at least as new as the latest that the replica has in its own log; a
+replica that was moved here and settled, and of which nothing is stored, was lost, so it has no vote at first.
+
+A replica may have a configuration of the same version that lost: a leader appended it, and another leader committed the
+one that the metadata know. A log has each version once, so the one that lost is never committed. No later one admits
+the replica, since no birth is drawn twice (docs/internals/membership.md).
 """
 
 from __future__ import annotations
@@ -67,6 +71,7 @@ def preferred(record: PartitionRecord) -> int | None:
 
 
 def is_over(latest: Configuration | None, settled_version: int) -> bool:
-    """Tell whether metadata that have no place for a replica are newer than what it knows of itself. `latest`: the
-    configuration in its own log; None: it never heard of one."""
-    return settled_version > (FOUNDING_VERSION if latest is None else latest.version)
+    """Tell whether metadata that have no place for a replica are as new as what it knows of itself. `latest`: the
+    configuration in its own log; None: it never heard of one. Nobody has left a group that is as it began."""
+    known = FOUNDING_VERSION if latest is None else latest.version
+    return settled_version > FOUNDING_VERSION and settled_version >= known

@@ -11,9 +11,17 @@ from cluster.metadata import MoveRecord, PartitionRecord
 from cluster.raft import erase_group
 from cluster.raft.interfaces import Disk
 from cluster.raft.log.key_layout import encode_hard_state, group_prefix
-from cluster.raft.membership.configuration import Configuration, Replica, founding
+from cluster.raft.membership.configuration import (
+    Configuration,
+    Replica,
+    ended,
+    founding,
+    joint,
+    with_learner,
+)
 from node.movement.lifecycle import LostBelow, ReplicaOpening, is_over, opening, preferred
 from tests.simulation.world.disk import SimDisk
+from tests.unit.raft.membership.moving import ignored, led
 
 GROUP, NODE = 7, 3
 FOUNDING = PartitionRecord("0", GROUP, (1, 2, 3))
@@ -86,11 +94,41 @@ def test_nobody_prefers_a_leader_that_is_about_to_go() -> None:
     assert preferred(replace(FOUNDING, move=MoveRecord(20, 1, Replica(4, 20), Replica(1, 1)))) is None
 
 
-def test_a_replica_is_over_when_the_metadata_know_a_later_configuration() -> None:
+def test_a_replica_is_over_when_the_metadata_know_a_configuration_as_late() -> None:
     assert not is_over(None, 1)
     assert is_over(None, 2)
     assert not is_over(founding([1, 2]), 1)
-    joint = Configuration(6, frozenset({Replica(1, 1)}), outgoing=frozenset({Replica(1, 1), Replica(2, 1)}), move=4)
-    assert not is_over(joint, 4), "the metadata are behind: it votes"
-    assert not is_over(joint, 6)
-    assert is_over(joint, 7)
+    latest = Configuration(6, frozenset({Replica(1, 1)}), outgoing=frozenset({Replica(1, 1), Replica(2, 1)}), move=4)
+    assert not is_over(latest, 4), "the metadata are behind: it votes"
+    assert not is_over(latest, 5)
+    assert is_over(latest, 6), "a joint configuration is never reported: another one of this version was committed"
+    assert is_over(latest, 7)
+
+
+def test_who_has_a_configuration_that_lost_against_another_of_its_version_is_over() -> None:
+    """Node 4 comes for 3, and its leader and 4 alone have J. The others commit the cancel, which has the version of J.
+    Nobody tells node 4 the log, since it is no member: it keeps J for ever, and is told by the metadata alone."""
+    stage, coming, going = led(by=1), Replica(4, 20), Replica(3, 1)
+    coming_for = stage.configuration(1).version
+    stage.open(4, 20)
+    stage.group(1).propose_configuration(with_learner(stage.configuration(1), coming, 20), ignored)
+    stage.until(lambda: stage.group(2).configuration == stage.group(4).configuration == stage.configuration(1))
+    stage.until(lambda: stage.group(1)._membership.is_committed)
+    stage.cut = {way for a in (1, 4) for b in (2, 3) for way in ((a, b), (b, a))}
+    change = joint(stage.configuration(1), 20, add=coming, remove=going)
+    stage.group(1).propose_configuration(change, ignored)
+    stage.until(lambda: stage.configuration(4) == change)
+    stage.until(lambda: stage.leader in (2, 3))
+    leader = stage.leader
+    assert leader is not None
+    stage.until(lambda: stage.group(leader).ready)
+    stage.group(leader).propose_configuration(ended(stage.configuration(leader), 20, without=coming), ignored)
+    stage.heal()
+    stage.until(lambda: all(stage.group(node).is_settled and not stage.configuration(node).move for node in (1, 2, 3)))
+    stage.run(2.0)
+    settled = stage.configuration(leader)
+    assert stage.configuration(4) == change
+    assert coming not in settled.replicas
+    assert settled.version == change.version
+    assert not is_over(stage.configuration(4), coming_for)
+    assert is_over(stage.configuration(4), settled.version)

@@ -143,9 +143,9 @@ async def test_metadata_that_are_behind_erase_nothing() -> None:
         learner = with_learner(replace(latest, move=0), Replica(2, move), move)
         latest = replace(learner, learners=frozenset({Replica(2, move)}))
     group.log_store.configurations._rows.append((1, latest))
-    node.knows(replace(GONE, configuration_version=latest.version))
+    node.knows(replace(GONE, configuration_version=latest.version - 1))
     assert node.birth == 1
-    node.knows(replace(GONE, configuration_version=latest.version + 1))
+    node.knows(replace(GONE, configuration_version=latest.version))
     assert node.birth is None
 
 
