@@ -144,13 +144,17 @@ class MoveDriver:
             if group is not None and group.is_leader:
                 led.add(number)
                 self._drive_one(group, record, self._watched.setdefault(number, _Watched(since=now)), now)
-        if self._leads_metadata():
-            self._watch_leaderless(moving.values(), led, now)
-            self._lagging.look(moving.values(), now)
+        leads_metadata = self._leads_metadata()
         for number in self._watched.keys() - led - moving.keys():
             del self._watched[number]
         for number in self._watched.keys() - led:
-            self._watched[number].status = None
+            one = self._watched[number]
+            one.status = None
+            if not leads_metadata:
+                one.since = now  # nobody looks at it here, so no time counts
+        watched = moving if leads_metadata else {}
+        self._watch_leaderless(watched.values(), led, now)
+        self._lagging.look(watched.values(), now)
         return bool(led)
 
     def _ahead(self, now: float) -> dict[int, PartitionRecord]:

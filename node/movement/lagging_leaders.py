@@ -63,7 +63,8 @@ class LaggingLeaders:
         return self._multiraft.groups[METADATA_GROUP]
 
     def look(self, moving: Iterable[PartitionRecord], now: float) -> None:
-        """Ask the leaders of groups that move, where it is time."""
+        """Ask the leaders of groups that move, where it is time. A node that does not lead the metadata looks at none,
+        and forgets what it saw."""
         overdue: dict[NodeId, list[AwaitedMove]] = {}
         seen = {}
         for record in moving:

@@ -22,9 +22,11 @@ from cluster.metadata import (
     register_node,
 )
 from cluster.metadata import metadata_pb2 as pb
+from cluster.raft import METADATA_GROUP
 from node.movement.driver import STALLED_AFTER_S, MoveDriver
+from node.movement.lagging_leaders import ASK_AFTER_S
 from tests.simulation.world.disk import SimBatch
-from tests.unit.raft.cluster import GROUP
+from tests.unit.raft.cluster import GROUP, ListMachine
 from tests.unit.raft.membership.moving import led
 
 
@@ -43,6 +45,7 @@ class Driven:
         self.reports: list[pb.Command] = []
         self.loses_reports = self.is_leaderless = False
         self.leads_metadata = False
+        self.asked: list[int] = []
         self.features = Features(heard=15)
         self.drivers = {node: self._driver(node) for node in self.stage.ids}
 
@@ -55,6 +58,13 @@ class Driven:
 
     def leader_of(self, group: int) -> int | None:
         return None if self.is_leaderless else self.stage.leader
+
+    def is_up(self, node: int) -> bool:
+        return True
+
+    def client(self, node: int) -> Any:
+        self.asked.append(node)
+        raise ConnectionError("nobody hears")
 
     async def execute(self, command: pb.Command) -> Ok | Refusal:
         self.reports.append(command)
@@ -256,6 +266,45 @@ async def test_the_metadata_leader_sees_moves_of_groups_without_a_leader() -> No
     await driven.step()
     driven.stage.run(STALLED_AFTER_S + 1)
     await driven.until(lambda: driven.record.move is not None and driven.record.move.stalled)
+
+
+async def test_no_time_counts_in_which_a_node_did_not_lead_the_metadata() -> None:
+    """What it saw before tells nothing: meanwhile the group may have had leaders."""
+    driven = Driven()
+    driven.aim(1, 2, 4)
+    driven.leads_metadata = driven.is_leaderless = True
+    for node in (2, 3):
+        driven.stage.stop(node)
+        del driven.drivers[node]
+    driven.stage.until(lambda: not driven.stage.group(1).is_leader)
+    await driven.step()
+    driven.leads_metadata = False
+    driven.stage.run(STALLED_AFTER_S + 1)
+    await driven.step()
+    driven.leads_metadata = True
+    await driven.step()
+    assert not driven.reports
+    driven.stage.run(STALLED_AFTER_S + 1)
+    await driven.until(lambda: driven.record.move is not None and driven.record.move.stalled)
+
+
+async def test_leaders_have_their_time_anew_when_a_node_leads_the_metadata_again() -> None:
+    driven = Driven()
+    driven.stage.elect(2)
+    driven.stage.multirafts[1].open_group(METADATA_GROUP, [1], ListMachine())
+    driven.stage.run(0.1)
+    driven.aim(1, 2, 4)
+    driven.leads_metadata = True
+    await driven.step([1])
+    driven.leads_metadata = False
+    await driven.step([1])
+    driven.stage.run(ASK_AFTER_S)
+    driven.leads_metadata = True
+    await driven.step([1])
+    assert not driven.asked
+    driven.stage.run(ASK_AFTER_S)
+    await driven.step([1])
+    assert driven.asked == [2]
 
 
 async def test_nothing_moves_before_the_version_that_brings_it_is_active() -> None:

@@ -118,6 +118,18 @@ async def test_a_cancel_and_another_leader_have_their_own_time() -> None:
     assert asking.asked == [(3, {7: (70, 3)}, [1])]
 
 
+async def test_a_metadata_leader_that_leads_again_waits_anew() -> None:
+    asking = Asking()
+    asking.leaders = {7: 2}
+    await asking.look([_moving(7)], 0.0)
+    await asking.look([], 1.0)
+    asking.metadata.applied_index = 60
+    await asking.look([_moving(7)], ASK_AFTER_S)
+    assert not asking.asked
+    await asking.look([_moving(7)], 2 * ASK_AFTER_S)
+    assert asking.asked == [(2, {7: (60, 3)}, [1])]
+
+
 async def test_one_question_is_bounded() -> None:
     asking = Asking()
     moving = [_moving(group) for group in range(1, MAX_ASKED + 3)]
