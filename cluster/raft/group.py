@@ -257,6 +257,11 @@ class RaftGroup:
         return self._core.state == LEADER and self.quarantined is None
 
     @property
+    def is_handing_over(self) -> bool:
+        """True while the leadership is on its way to another node, and proposals are refused."""
+        return self._leadership_transfer.is_active
+
+    @property
     def ready(self) -> bool:
         """True if this node leads, and has applied everything that earlier leaders committed."""
         core = self._core
@@ -400,7 +405,7 @@ class RaftGroup:
         return self._append(data, done)
 
     def _require_leadership(self) -> None:
-        if self.closed or not self.is_leader or self._leadership_transfer.is_active:
+        if self.closed or not self.is_leader or self.is_handing_over:
             raise NotLeader(None if self.is_leader else self.leader)
         if not self.ready and self._proposals.has_older(self._core.term):
             # Led, was deposed, leads again: a client that repeats what was discarded must not find newer ones first.
@@ -478,7 +483,7 @@ class RaftGroup:
         core = self._core
         waits = self._reads or self._proposals or self._compaction.waits or self._step.vote_recovery.is_under_way
         at_rest = core.applied_index == core.commit_index and self._membership.is_settled
-        return not waits and at_rest and not self._leadership_transfer.is_active
+        return not waits and at_rest and not self.is_handing_over
 
     def _resume(self, now: float) -> None:
         self._append_sender.resume(now)

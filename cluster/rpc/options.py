@@ -119,6 +119,9 @@ OPEN_PRODUCER_TIMEOUT_S = 4.0
 GROUP_TIMEOUT_S = 4.0
 """The same, of a question on behalf of a consumer group."""
 
+MAX_HAND_OVER_BYTES = 64 * 1024
+"""One question about leaderships that are to be handed over: a thousand groups take half of it."""
+
 MAX_PRODUCERS_PER_REPLY = 10_000
 """Producers in one reply at most: all that a partition knows; some 40 bytes each."""
 

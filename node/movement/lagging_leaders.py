@@ -115,20 +115,24 @@ def hand_over_if_lagging(
 ) -> Sequence[int]:
     """Offer the leadership of groups to the successors, where the metadata here are not as far as awaited.
 
-    Returns the groups of which it was offered. Implements `cluster.rpc.AdminHost.hand_over`."""
-    applied, offered = multiraft.groups[METADATA_GROUP].applied_index, []
+    Returns the groups of which it was offered. Any member may ask, with any index: it brings about no more than other
+    leaders. One that is being handed over is left alone: each try keeps proposals waiting. Implements
+    `cluster.rpc.AdminHost.hand_over`."""
+    applied, able, offered = multiraft.groups[METADATA_GROUP].applied_index, frozenset(successors), []
     for move in moves:
         number, group = move.group, multiraft.groups.get(move.group)
-        if move.index <= applied or number == METADATA_GROUP or group is None or not group.is_leader:
+        if move.index <= applied or number == METADATA_GROUP or group is None:
             continue
-        if (target := _successor(group, successors, move.leaving)) is not None:
+        if not group.is_leader or group.is_handing_over:
+            continue
+        if (target := _successor(group, able, move.leaving)) is not None:
             log.warning("group %d: leadership goes to node %d, since the metadata here lag", number, target)
             group.transfer(target)
             offered.append(number)
     return offered
 
 
-def _successor(group: RaftGroup, nodes: Collection[NodeId], leaving: NodeId) -> NodeId | None:
+def _successor(group: RaftGroup, nodes: frozenset[NodeId], leaving: NodeId) -> NodeId | None:
     """The voter among the nodes that has the most of the log; the one that leaves would give it back."""
     able = [node for node in group.voters if node in nodes and group.has_vote(node) and group.may_lead(node)]
     return max(able, key=lambda node: (node != leaving, group.match_index(node), -node), default=None)

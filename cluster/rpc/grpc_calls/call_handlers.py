@@ -201,6 +201,9 @@ class Services:
 
     async def hand_over(self, data: bytes, context: Any) -> pb.HandOverReply:
         await self._admit(context)
+        if len(data) > options.MAX_HAND_OVER_BYTES:
+            reason = f"a question about leaderships has {options.MAX_HAND_OVER_BYTES} bytes at most: ask about fewer"
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, reason)
         request = await parse_request(context, pb.HandOverRequest, data)
         return pb.HandOverReply(groups=self._admin.hand_over(request.moves, request.successors))
 

@@ -33,6 +33,10 @@ class FakeGroup:
 
     may_lead = has_vote
 
+    @property
+    def is_handing_over(self) -> bool:
+        return bool(self.given_to)
+
     def transfer(self, node: int) -> None:
         self.given_to.append(node)
 
@@ -159,6 +163,14 @@ def test_a_leader_that_lags_hands_over_to_a_voter_that_does_not() -> None:
     assert multiraft.groups[7].given_to == [3]
     assert not multiraft.groups[8].given_to
     assert not multiraft.groups[0].given_to
+
+
+def test_a_leadership_that_is_being_handed_over_is_left_alone() -> None:
+    """Each try keeps proposals waiting: whoever asks again and again would stop the group."""
+    multiraft = _leader(applied=49)
+    assert hand_over_if_lagging(multiraft, _awaited(7, 7), [1, 3]) == [7]
+    assert hand_over_if_lagging(multiraft, _awaited(7), [1, 3]) == []
+    assert multiraft.groups[7].given_to == [3]
 
 
 @pytest.mark.parametrize(("successors", "leader"), [([1, 3], 1), ([3], 3)])

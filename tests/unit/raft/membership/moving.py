@@ -59,7 +59,7 @@ class MovingStage(RaftStage):
     def take(self, group: RaftGroup, step: NextStep) -> None:
         if isinstance(step, AppendConfiguration):
             group.propose_configuration(step.configuration, ignored)
-        elif isinstance(step, HandLeadershipOver) and not group._leadership_transfer.is_active:
+        elif isinstance(step, HandLeadershipOver) and not group.is_handing_over:
             group.transfer(min(step.candidates))
         elif isinstance(step, MoveEnded):
             self.ended_in, self.wish = step.version, None
