@@ -92,8 +92,7 @@ class AppendSender:
 
     def begin_member(self, member: RaftMember, now: float) -> None:
         """Begin with a follower of which nothing is known yet."""
-        progress = self._step.progress[member.id] = Progress(self._options, self._step.next_sequence)
-        progress.grown_from = self._log_store.last
+        self._step.progress[member.id] = Progress(self._options, self._step.next_sequence)
         self._core.begin_member(member, now)
         if self._heartbeat_at == inf:
             self._heartbeat_at = now
@@ -195,6 +194,7 @@ class AppendSender:
         next_index, log_store = self._core.next_index, self._log_store
         sent = False
         end = min(log_store.last, self._membership.sendable_up_to(member))
+        progress.looked_at(log_store.last, is_far=end - next_index[member] >= FAR_ENTRIES)
         while next_index[member] <= end and progress.has_room() and self._room.is_there(node):
             start = next_index[member]
             if start <= log_store.base_index:

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 class Progress:
     __slots__ = (
         "_floor", "_in_flight", "_options", "_valid_from", "_warned", "acknowledged", "behind", "commit_told",
-        "grown_from", "in_flight_bytes", "is_suspected", "probing", "slow_at", "tried_base",
+        "grown_from", "in_flight_bytes", "is_far", "is_suspected", "probing", "slow_at", "tried_base",
     )  # fmt: skip
 
     def __init__(self, options: RaftOptions, sequence: int) -> None:
@@ -37,7 +37,8 @@ class Progress:
         self.probing = False
         self.behind = False  # needs entries that are gone here: a snapshot, which it fetches itself
         self.tried_base = False  # the logs do not agree where ours begins
-        self.grown_from = 0  # last entry when it was last sent some for nothing (`AppendSender`)
+        self.is_far = False  # it lacks so much that it is copied
+        self.grown_from = 0  # last entry when its copy began; more, by what it was sent of the entries since
         self.acknowledged = 0  # the last entry that it said it has, in this term
         self.is_suspected = False  # it asks for what it had acknowledged: to be told so before anything else
         self._warned = False
@@ -56,6 +57,12 @@ class Progress:
         return (
             self.in_flight_bytes < self._options.window_bytes and len(self._in_flight) < self._options.window_messages
         )
+
+    def looked_at(self, last: int, *, is_far: bool) -> None:
+        """Note whether the follower is far from the end of the log. A copy begins when it falls behind, not before."""
+        if is_far and not self.is_far:
+            self.grown_from = last
+        self.is_far = is_far
 
     def is_slow(self, now: float) -> bool:
         """True if the follower takes too long to store its appends, or did so lately."""

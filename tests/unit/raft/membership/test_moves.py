@@ -9,6 +9,7 @@ from cluster.raft.log.key_layout import births_over, group_prefix
 from cluster.raft.membership.changes import AwaitCondition, Wish
 from cluster.raft.membership.configuration import Replica, joint, with_learner
 from cluster.raft.proposal_outcomes import ChangeRefused, OtherBirth
+from cluster.raft.replication.append_sender import FAR_ENTRIES
 from tests.unit.raft.cluster import GROUP, kinds
 from tests.unit.raft.membership.moving import MovingStage, ignored, led, swap
 
@@ -370,3 +371,23 @@ def test_a_learner_that_has_not_answered_is_not_near_however_short_the_log_is() 
     stage.until(lambda: group.near == {1, 2, 3, 4})
     assert stage.group(2).near == frozenset(), "who does not lead knows nothing of it"
     assert group.voters == {1, 2, 3}
+
+
+def test_a_learner_that_falls_behind_again_is_copied_at_a_pace() -> None:
+    """What came while it was near does not count as growth of its next copy."""
+    stage = led()
+    stage.open(4, 17)
+    append(stage, 1, swap(4, 17, C))
+    for _ in range(20):
+        stage.propose(1, *["near"] * 30)
+        stage.run(0.05)
+    stage.until(lambda: 4 in stage.group(1).near)
+    assert not any(message.append.paced for *_, message in stage.sent)
+    stage.isolate(4)
+    stage.propose(1, *["away"] * 400)
+    stage.run(0.5)
+    before = len(stage.sent)
+    stage.heal()
+    stage.until(lambda: stage.group(4).last_index == stage.group(1).last_index)
+    sent = [message.append for *_, message in stage.sent[before:] if message.HasField("append")]
+    assert sum(len(append.entries) for append in sent if append.paced) >= 400 - FAR_ENTRIES
