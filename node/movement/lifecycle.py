@@ -65,9 +65,9 @@ def opening(record: PartitionRecord, node: int, disk: Disk, lost: LostBelow) -> 
 
 
 def preferred(record: PartitionRecord) -> int | None:
-    """The node that is to lead, unless it is about to go."""
-    gone = record.move.remove if record.move is not None else None
-    return None if gone is not None and gone.node == record.preferred else record.preferred
+    """The node that is to lead. None while the group moves: a preferred leader may be about to go, or have metadata so
+    far behind that it was asked to hand over, and would be again and again."""
+    return None if record.move is not None else record.preferred
 
 
 def is_over(latest: Configuration | None, settled_version: int) -> bool:

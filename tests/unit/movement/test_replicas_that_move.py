@@ -210,6 +210,8 @@ async def test_another_preferred_leader_is_taken_over_while_the_replica_is_open(
     move = MoveRecord(20, 4, None, Replica(2, 7))
     node.knows(replace(FOUNDING, replicas=(2, 1), births=(7, 1), founding=(1,), configuration_version=4, move=move))
     assert node.multiraft.groups[GROUP].preferred is None
+    node.knows(replace(FOUNDING, replicas=(1,), births=(1,), founding=(1,), configuration_version=7))
+    assert node.multiraft.groups[GROUP].preferred == 1
 
 
 async def test_nothing_is_opened_or_closed_while_the_node_stops() -> None:
