@@ -74,7 +74,7 @@ class BalanceAdministration:
         shown = self._shown(plan, applied=True)
         result = await self._balancer.apply(plan)
         if isinstance(result, Refusal):
-            raise AdminRequestFailed(result.code, f"plan {digest} cannot be carried out any more: {result.message}")
+            raise AdminRequestFailed(result.code, result.message)
         groups = {item.group: item for item in plan.reassignments}
         await self._routing_events.until(lambda: self._has_heard_of(groups), VISIBLE_WITHIN_S)
         return shown

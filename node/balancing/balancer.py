@@ -95,7 +95,7 @@ class Balancer:
         first = BalancePlan(plan.reassignments[:MOST_AT_ONCE])
         result = await self._carry_out(first)
         if isinstance(result, Refusal):
-            log.warning("plan %s was refused, and is made anew: %s", first.digest, result.message)
+            log.warning("%s; another one is made", result.message)
 
     # -- for operators
 
@@ -117,12 +117,13 @@ class Balancer:
         return self._kept.get(digest)
 
     async def apply(self, plan: BalancePlan) -> CommandResult:
-        """Carry out a plan as it is. Refused as a whole if any of its groups has changed since."""
+        """Carry out a plan as it is. Refused as a whole if any of its groups has changed since. A refusal says what
+        became of the plan."""
         if not plan.reassignments:
             return Ok()
         for command in commands_of(plan):
             if (refusal := self._view.refusal_of(command.reassign)) is not None:
-                return refusal
+                return _stale(plan, refusal)
             await asyncio.sleep(0)
         return await self._carry_out(plan)
 
@@ -132,9 +133,44 @@ class Balancer:
         for command in commands_of(plan):
             result = await self._proposer.execute(command)
             if isinstance(result, Refusal):
-                return _after_some(result, stated, len(plan.reassignments)) if stated else result
+                return self._broken_off(plan, result, stated, stated + len(command.reassign.items))
             stated += len(command.reassign.items)
         return Ok()
+
+    def _broken_off(self, plan: BalancePlan, refusal: Refusal, stated: int, asked: int) -> Refusal:
+        """Say which partitions of a plan are stated, after a command of it was refused. `asked`: partitions in the
+        commands so far."""
+        is_unknown = refusal.code == "unknown"
+        if not stated and not is_unknown:
+            return _stale(plan, refusal)
+        every, first_without = len(plan.reassignments), asked if is_unknown else stated
+        parts = (
+            (0, stated, "are stated, and go on by themselves"),
+            (stated, first_without, "may be stated"),
+            (first_without, every, "are not stated"),
+        )
+        told = "; ".join(f"{self._shown(plan, first, end)} {what}" for first, end, what in parts if first < end)
+        return Refusal(
+            refusal.code,
+            f"plan {plan.digest} was broken off: {refusal.message}. Of its {every} partitions, in its order: {told}. "
+            "`holdfast cluster moves` lists what is stated, and cancels it. Another --dry-run shows what is left to do",
+        )
+
+    def _shown(self, plan: BalancePlan, first: int, end: int) -> str:
+        """Partitions of a plan, by their places in it, and by the names of the first and the last one."""
+        items = plan.reassignments
+        if end - first == 1:
+            return f"{end} ({self._name(items[first].group)})"
+        return f"{first + 1} to {end} ({self._name(items[first].group)} to {self._name(items[end - 1].group)})"
+
+    def _name(self, group: int) -> str:
+        found = self._view.group(group)
+        return f"group {group}, which is no more" if found is None else f"{found[0].name}/{found[1].name}"
+
+
+def _stale(plan: BalancePlan, refusal: Refusal) -> Refusal:
+    """Refuse a plan of which nothing is stated."""
+    return Refusal(refusal.code, f"plan {plan.digest} cannot be carried out any more: {refusal.message}")
 
 
 def commands_of(plan: BalancePlan) -> Iterator[Command]:
@@ -144,11 +180,3 @@ def commands_of(plan: BalancePlan) -> Iterator[Command]:
     items = [(item.group, item.configuration_version, item.target) for item in plan.reassignments]
     for first in range(0, len(items), IN_ONE_COMMAND):
         yield reassign(items[first : first + IN_ONE_COMMAND], reason=reason, plan=int(plan.digest, 16))
-
-
-def _after_some(refusal: Refusal, stated: int, every: int) -> Refusal:
-    return Refusal(
-        refusal.code,
-        f"{refusal.message}. The first {stated} of its {every} partitions go where it says; `holdfast cluster moves "
-        "--cancel all` takes that back, and another --dry-run shows the rest",
-    )

@@ -217,8 +217,45 @@ async def test_of_a_large_plan_that_is_stale_nothing_is_stated(monkeypatch: pyte
     assert cluster.commands == []
 
 
-async def test_a_plan_that_is_broken_off_says_how_far_it_came(monkeypatch: pytest.MonkeyPatch) -> None:
+def _place(move: dict[str, Any]) -> str:
+    return f"{move['log']}/{move['partition']}"
+
+
+@pytest.mark.parametrize(
+    ("code", "pieces", "told"),
+    [
+        ("unavailable", 0, "cannot be carried out any more: no leader"),
+        ("unknown", 0, "no leader. Of its 12 partitions, in its order: 1 to 5 ({0} to {4}) may be stated; "
+                       "6 to 12 ({5} to {11}) are not stated."),
+        ("not-allowed", 1, "1 to 5 ({0} to {4}) are stated, and go on by themselves; "
+                           "6 to 12 ({5} to {11}) are not stated."),
+        ("unknown", 1, "1 to 5 ({0} to {4}) are stated, and go on by themselves; 6 to 10 ({5} to {9}) may be stated; "
+                       "11 to 12 ({10} to {11}) are not stated."),
+        ("unknown", 2, "1 to 10 ({0} to {9}) are stated, and go on by themselves; 11 to 12 ({10} to {11}) may be"),
+    ],
+)  # fmt: skip
+async def test_a_plan_that_is_broken_off_says_what_is_stated(
+    code: str, pieces: int, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(balancer, "IN_ONE_COMMAND", 5)
+    cluster = with_new_node()
+    shown, execute = await cluster.admin("cluster.balance"), cluster.execute
+
+    async def breaking_off(command: Any) -> Any:
+        return Refusal(code, "no leader") if len(cluster.commands) == pieces else await execute(command)
+
+    monkeypatch.setattr(cluster, "execute", breaking_off)
+    with pytest.raises(AdminRequestFailed) as refused:
+        await cluster.admin("cluster.balance", apply=shown["digest"])
+    assert refused.value.code == code
+    assert told.format(*map(_place, shown["moves"])) in str(refused.value)
+    assert f"plan {shown['digest']} " in str(refused.value)
+    targets = [cluster.view.group(move["group"])[1].target for move in shown["moves"]]  # type: ignore[index]
+    assert [bool(target) for target in targets] == [place < 5 * pieces for place in range(12)]
+
+
+async def test_a_plan_of_one_partition_that_is_broken_off_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(balancer, "IN_ONE_COMMAND", 11)
     cluster = with_new_node()
     shown, execute = await cluster.admin("cluster.balance"), cluster.execute
 
@@ -226,7 +263,8 @@ async def test_a_plan_that_is_broken_off_says_how_far_it_came(monkeypatch: pytes
         return Refusal("unavailable", "no leader") if cluster.commands else await execute(command)
 
     monkeypatch.setattr(cluster, "execute", breaking_off)
-    with pytest.raises(AdminRequestFailed, match=r"no leader. The first 5 of its 12 partitions go where it says"):
+    last = _place(shown["moves"][-1])
+    with pytest.raises(AdminRequestFailed, match=rf"; 12 \({last}\) are not stated"):
         await cluster.admin("cluster.balance", apply=shown["digest"])
 
 
