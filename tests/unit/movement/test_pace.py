@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
+from msgspec import structs
+
 from cluster.raft import RaftOptions
 from cluster.raft.membership.configuration import Replica
 from cluster.raft.snapshot.bandwidth import (
@@ -15,6 +20,8 @@ from cluster.raft.snapshot.bandwidth import (
 )
 from node.movement.client_waits import FEWEST_SAMPLES, ClientWaits
 from node.movement.pace import CALM_SAMPLE_EVERY_S, COPIES_END_S, LOOK_EVERY_S, SAMPLE_EVERY_S, CopyPace
+from tests.unit.listener.support.cluster import ListenerCluster
+from tests.unit.listener.support.peer import eventually
 from tests.unit.raft.cluster import GROUP
 from tests.unit.raft.membership.moving import MovingStage, led, swap
 
@@ -274,3 +281,23 @@ def test_appends_to_a_replica_that_is_far_behind_are_small() -> None:
     stage.until(lambda: stage.wish is None, 10.0)
     sizes = [len(message.append.entry_terms) for _, node, message in stage.sent if node == 4]
     assert 0 < max(sizes) <= PACED_APPEND_ENTRIES
+
+
+async def test_a_node_copies_at_the_pace_of_the_cluster_or_at_its_own_if_that_is_lower(tmp_path: Path) -> None:
+    cluster = ListenerCluster(tmp_path)
+    own = cluster.nodes[2]
+    own.config = structs.replace(own.config, storage=structs.replace(own.config.storage, catch_up_bytes_per_s=4 * MIB))
+
+    def limits() -> list[tuple[int, int]]:
+        copies = [node._multiraft.copies for node in cluster.nodes.values()]
+        return [(one.out.most, one.into.most) for one in copies]
+
+    def are(*mibs: int) -> Callable[[], bool]:
+        return lambda: limits() == [(mib * MIB, mib * MIB) for mib in mibs]
+
+    async with cluster:
+        await eventually(are(64, 4, 64))
+        await cluster.broker(1).admin("cluster.settings", {"pace_bytes_per_s": 8 * MIB})
+        await eventually(are(8, 4, 8))
+        await cluster.broker(3).admin("cluster.settings", {"pace_bytes_per_s": 2 * MIB})
+        await eventually(are(2, 2, 2))
