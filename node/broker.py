@@ -131,7 +131,7 @@ class NodeBroker:
     def address_of(self, node: int) -> AmqpAddress | None:
         mapped = self._listener.address_map.get(str(node))
         if mapped is not None:
-            return _amqp(parse_address(mapped, "address_map"))
+            return _amqp(parse_address(mapped, "address_map")) if mapped else None
         told = self._view.listener_address(node, self._listener.name)
         return None if told is None else _amqp(parse_address(told, f"address of node {node}"))
 

@@ -172,7 +172,8 @@ class ListenerSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     # what becomes of a group's member for which there is no partition: its attach waits, or is refused
     group_full: Literal["hold", "refuse"] = "hold"
     group_hold_s: Annotated[float, msgspec.Meta(ge=0.0)] = 30.0  # so long it waits
-    # addresses of nodes, by id, for clients of this listener, in place of the advertised ones
+    # addresses of nodes, by id, for clients of this listener, in place of the advertised ones; "": clients reach it
+    # nowhere, and are told of no address
     address_map: dict[str, str] = {}
     # `on`: from the first byte; `start`: plain until a client asks for TLS in AMQP's words; `any`: both
     tls: Literal["off", "on", "start", "any"] = "off"
@@ -447,7 +448,8 @@ def _check_listeners(config: Config) -> None:
         for node, address in listener.address_map.items():
             if not node.isdigit():
                 raise ConfigError(f"listener.{listener.name}.address_map: {node!r} is no node id")
-            reached_address(address, f"listener.{listener.name}.address_map.{node}")
+            if address:
+                reached_address(address, f"listener.{listener.name}.address_map.{node}")
 
 
 def _check_proxies(listener: ListenerSection) -> None:

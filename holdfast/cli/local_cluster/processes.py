@@ -220,12 +220,16 @@ class LocalCluster:
         tls = "".join(f"{key} = {json.dumps(str(path))}\n" for key, path in files.items()) if self.plan.tls else ""
         amqp, checkpoints = (at.replace(LOOPBACK, node.bind) for at in (node.amqp, node.checkpoints))
         more = {"monitoring": node.monitoring, "checkpoints": checkpoints}
-        anonymous = "" if node.bind == LOOPBACK else 'anonymous = "always"\n'
+        is_open = node.bind != LOOPBACK
+        anonymous = 'anonymous = "always"\n' if is_open else ""
+        # At loopback, clients from elsewhere would find their own machine: they hear of no other node.
+        others = ", ".join(f'{peer.id} = ""' for peer in self.plan.nodes if is_open and peer.id != node.id)
         return (
             f"# Written by `holdfast cluster up`.\n\n"
             f"[node]\nid = {node.id}\ndata_dir = {data}\n\n"
             f"[cluster]\nname = {json.dumps(self.plan.name)}\npeers = [\n{peers},\n]\n{tls}\n"
-            f'[[listener]]\nname = "default"\nbind = "{amqp}"\nadvertise = "{node.amqp}"\nredirect = "auto"\n\n'
+            f'[[listener]]\nname = "default"\nbind = "{amqp}"\nadvertise = "{node.amqp}"\nredirect = "auto"\n'
+            f"address_map = {{ {others} }}\n\n"
             f'[storage]\ndurability = "{self.plan.durability}"\n\n'
             f"[security]\nsecrets_file = {json.dumps(str(self._secrets_file))}\n{anonymous}\n"
             f'[log]\nlevel = "info"\n'

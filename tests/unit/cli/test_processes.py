@@ -18,6 +18,8 @@ from click.testing import CliRunner, Result
 from holdfast.cli.app import main
 from holdfast.cli.local_cluster.lifecycle import create, start
 from holdfast.cli.local_cluster.processes import (
+    EVERYWHERE,
+    LOOPBACK,
     ClusterPlan,
     LocalCluster,
     NodePlan,
@@ -186,6 +188,25 @@ def test_the_configuration_written_is_one_a_node_accepts(cluster: LocalCluster) 
     assert config.listener[0].bind == "127.0.0.1:5002"
     assert config.storage.durability == "fsync"
     assert Path(tomllib.loads(text)["node"]["data_dir"]).is_absolute()
+
+
+@pytest.mark.parametrize(
+    ("bind", "nodes", "told"),
+    [(LOOPBACK, 3, {}), (EVERYWHERE, 1, {}), (EVERYWHERE, 3, {"1": "", "3": ""})],
+)
+def test_who_comes_from_elsewhere_is_told_of_no_address_at_loopback(
+    bind: str, nodes: int, told: dict[str, str], tmp_path: Path
+) -> None:
+    plans = [
+        NodePlan(number, f"{LOOPBACK}:{5000 + number}", f"{LOOPBACK}:{7000 + number}", bind=bind)
+        for number in range(1, nodes + 1)
+    ]
+    local = LocalCluster(tmp_path / "c", ClusterPlan("c", "fsync", plans))
+    local.write()
+    number = min(2, nodes)
+    (listener,) = parse(local.config_path(number).read_text()).listener
+    assert listener.address_map == told
+    assert listener.bind == f"{bind}:{5000 + number}"
 
 
 def test_a_plan_is_read_as_it_was_written(cluster: LocalCluster) -> None:

@@ -16,11 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from proton import Message, symbol
 
 from tests.integration.clients.event_hubs import sdk
 from tests.integration.clients.event_hubs.connection_strings import connection_string
 from tests.integration.clients.event_hubs.sdk import producer, read, send
 from tests.integration.clusters.cluster import wait_until
+from tests.integration.workloads.plain import REDIRECT, STREAMS, Bound, connected
 from tests.ports import consecutive_ports, free_ports
 
 blob = pytest.importorskip("azure.eventhub.extensions.checkpointstoreblob", reason="the SDK's store is not installed")
@@ -158,6 +160,22 @@ def test_it_serves_where_it_is_told_and_everybody_there(emulator: Emulator) -> N
     text = connection_string(f"127.0.0.2:{emulator.amqp}", "orders", "RootManageSharedAccessKey")
     send(text, "0", ["there"])
     assert [event.body_as_str() for event in read(text, 1, "cg1")] == ["there"]
+
+
+@pytest.mark.parametrize("emulator", [("--kill-leader-every", "3600", "--bind", "0.0.0.0")], indirect=True)
+def test_clients_from_elsewhere_are_served_where_they_are(emulator: Emulator) -> None:
+    """Of three nodes two do not lead a partition. What they would be sent to is this machine, as they call theirs."""
+    emulator.config.write_text(hubs(ORDERS))
+    emulator.run()
+    for capability in (REDIRECT, STREAMS):
+        for node in range(3):
+            address = f"127.0.0.2:{emulator.amqp + node}"
+            with connected(address, desired_capabilities=[symbol(capability)]) as connection:
+                assert list(connection.conn.remote_properties["holdfast:nodes"]) == []
+                for partition in ("0", "1"):
+                    sender = connection.create_sender("orders", name=partition, options=[Bound(partition)])
+                    sender.send(Message(body="from elsewhere"))
+    emulator.stop()
 
 
 @pytest.mark.parametrize("emulator", [("--kill-leader-every", "2")], indirect=True)
