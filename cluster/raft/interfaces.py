@@ -31,7 +31,7 @@ ENTRY_CONFIGURATION = b"\x02"
 
 
 class DiskBatch(Protocol):
-    """Writes of one turn, atomic and in the order of the calls."""
+    """Writes of one turn, or of one group in it: atomic, and in the order of the calls."""
 
     def put(self, key: bytes, value: bytes) -> None: ...
 
@@ -39,6 +39,9 @@ class DiskBatch(Protocol):
 
     def delete_range(self, start: bytes, end: bytes) -> None:
         """Delete every key in [start, end)."""
+
+    def extend(self, other: DiskBatch) -> None:
+        """Put the writes of another batch of the same disk behind these."""
 
 
 class Disk(Protocol):

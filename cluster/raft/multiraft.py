@@ -39,7 +39,6 @@ from cluster.raft.group import RaftGroup
 from cluster.raft.heartbeats.node_heartbeats import NODE_MESSAGES, NodeHeartbeats
 from cluster.raft.interfaces import Clock, Disk, DiskBatch, GroupId, NodeId, StateMachine
 from cluster.raft.log.entry_cache import EntryCache
-from cluster.raft.log.group_batch import GroupBatch
 from cluster.raft.log.key_layout import births_over, erase_group, stored_birth
 from cluster.raft.log.log_store import LogStore
 from cluster.raft.membership.configuration import FOUNDING_BIRTH, Configuration, founding
@@ -125,7 +124,7 @@ class MultiRaft:
         without other members is led from then on; the others cannot be led without another member's word anyway."""
         self.on_quarantined: Callable[[RaftGroup], None] | None = None
         self._quarantine = Quarantine(self._silence)
-        self._batches: dict[GroupId, GroupBatch] = {}  # of this turn
+        self._batches: dict[GroupId, DiskBatch] = {}  # of this turn
         self._outbox: dict[NodeId, list[OutgoingMessage]] = {}
         self._fetches: list[tuple[NodeId, FetchRequest]] = []
         self._fetched: list[tuple[NodeId, FetchReply]] = []
@@ -513,9 +512,11 @@ class MultiRaft:
         set_clock(lambda: now)
 
     def batch_of(self, group_id: GroupId) -> DiskBatch:
+        """The writes of one group in this turn, apart from those of the others, so that those of a broken group can be
+        dropped. The keys of groups never overlap."""
         batch = self._batches.get(group_id)
         if batch is None:
-            batch = self._batches[group_id] = GroupBatch()
+            batch = self._batches[group_id] = self._disk.batch()
         return batch
 
     def _write(self) -> None:
@@ -524,10 +525,9 @@ class MultiRaft:
             self._quarantine.guarded(group, group.log_store.flush)
         self._write_at = inf
         if self._batches:
-            batches, self._batches = self._batches, {}
-            batch = self._disk.batch()
-            for one in batches.values():
-                one.pour_into(batch)
+            (batch, *others), self._batches = self._batches.values(), {}
+            for other in others:
+                batch.extend(other)
             try:
                 self._disk.write(batch)
             except BaseException as error:

@@ -1,4 +1,5 @@
-"""Operations that one turn of the node writes, in order, for one record of the write-ahead log."""
+"""Operations that are written together, in order: those of one group in a turn, and in the end of the whole node, for
+one record of the write-ahead log."""
 
 from __future__ import annotations
 
@@ -22,3 +23,7 @@ class StoreBatch:
     def delete_range(self, start: bytes, end: bytes) -> None:
         if start < end:
             self.ops.append((DELETE_RANGE, start, end))
+
+    def extend(self, other: object) -> None:
+        assert isinstance(other, StoreBatch), "a batch of another store"
+        self.ops += other.ops

@@ -36,6 +36,10 @@ class SimBatch:
         assert start <= end
         self.operations.append(("range", start, end))
 
+    def extend(self, other: object) -> None:
+        assert isinstance(other, SimBatch)
+        self.operations += other.operations
+
 
 class SimDisk:
     def __init__(self) -> None:

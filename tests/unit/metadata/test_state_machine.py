@@ -40,6 +40,9 @@ class NoBatch:
     def delete_range(self, start: bytes, end: bytes) -> None:
         raise AssertionError("the metadata machine deletes no keys")
 
+    def extend(self, other: object) -> None:
+        raise AssertionError("the metadata machine writes no keys")
+
 
 class Cluster:
     """A machine with an index that counts."""
