@@ -106,12 +106,9 @@ def encode_segment_head(number: int, head: SegmentHead) -> bytes:
     return data + _CRC.pack(crc32c(data))
 
 
-def describe(ops: list[Op], checksums: list[int]) -> bytes:
-    """Encode the ops without their values."""
-    description: list[bytes] = []
-    for (kind, key, value), checksum in zip(ops, checksums, strict=True):
-        description += (_OP.pack(kind, len(key), len(value), checksum), key)
-    return b"".join(description)
+def encode_op(kind: int, key: bytes, value_bytes: int, checksum: int) -> bytes:
+    """Encode an op without its value. All ops of a record, one after the other, are its description."""
+    return _OP.pack(kind, len(key), value_bytes, checksum) + key
 
 
 def encode_record_head(marker: bytes, meta: bytes, data_bytes: int, sequence: int, durable: int) -> bytes:

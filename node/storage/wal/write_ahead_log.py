@@ -49,7 +49,7 @@ from node.storage.wal.record_format import (
     ValueLocation,
     Values,
     WalPosition,
-    describe,
+    encode_op,
     encode_record_head,
     encode_segment_head,
     new_marker,
@@ -152,9 +152,10 @@ class WriteAheadLog:
         """Write one record, and return the locations of its values. It is in the page cache, or in memory until
         `drain`; not durable."""
         values = [value for _, _, value in ops]
-        checksums = [crc32c(value) for value in values]
-        meta = describe(ops, checksums)
-        total = sum(map(len, values))
+        lengths, checksums = list(map(len, values)), list(map(crc32c, values))
+        described = zip(ops, lengths, checksums, strict=True)
+        meta = b"".join([encode_op(kind, key, length, checksum) for (kind, key, _), length, checksum in described])
+        total = sum(lengths)
         head = encode_record_head(self._marker, meta, total, self._sequence + 1, self._durable)
         data_at = self._offset + len(head) + len(meta)
         end = data_at + total
@@ -167,7 +168,7 @@ class WriteAheadLog:
             write_all(self._file, buffers, self._offset)
         self._sequence += 1
         self._offset = self._sizes[self._number] = end
-        return Values(self._number, data_at, [len(value) for value in values], checksums)
+        return Values(self._number, data_at, lengths, checksums)
 
     def sync(self) -> WalPosition:
         """Make everything durable that was appended before the call: up to the position that is returned. For any
