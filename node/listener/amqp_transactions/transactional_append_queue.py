@@ -16,8 +16,7 @@ from typing import Any
 from holdfast.records.record_batch import Numbering
 from node.client_transactions.transaction import HeldTransaction
 from node.listener.broker_interface import Broker
-from node.listener.incoming.append_queue import QueuedBatch, QueueOwner
-from node.listener.incoming.sequenced_append_queue import NumberedQueue
+from node.listener.incoming.append_queue import AppendQueue, QueuedBatch, QueueOwner
 from node.partition.api import Failed
 
 
@@ -34,7 +33,7 @@ class TransactionalBatch(QueuedBatch):
         self.group = group
 
 
-class TransactionQueue(NumberedQueue):
+class TransactionQueue(AppendQueue):
     def __init__(
         self,
         owner: QueueOwner,
@@ -45,7 +44,7 @@ class TransactionQueue(NumberedQueue):
         *,
         wait_s: float,
     ) -> None:
-        super().__init__(owner, broker, log, partition, wait_s=wait_s, follow=True)
+        super().__init__(owner, broker, log, partition, wait_s=wait_s, follow=True, numbered=True)
         self._transaction = transaction
         self._number = 0
         group = broker.raft_group(log, partition)

@@ -25,8 +25,9 @@ from typing import Any, Protocol
 
 from holdfast.records.in_flight_window import InFlightWindow
 from holdfast.records.lengths import table_of
-from holdfast.records.record_batch import SEQUENCES, RecordBatch, seal
+from holdfast.records.record_batch import RecordBatch, seal
 from node.listener.broker_interface import Broker
+from node.listener.incoming.in_flight_sequence import InFlightSequence
 from node.partition.api import Appended, AppendOutcome, Begins, Failed
 
 RETRY_DELAY_S = 0.05
@@ -59,16 +60,6 @@ class QueuedBatch:
         """Events in the batch: more than `count` if one delivery brought them all."""
         return self.sealed.head.record_count
 
-    @property
-    def first_number(self) -> int:
-        """Sequence number of the batch's first event."""
-        return self.sealed.head.base_sequence
-
-    @property
-    def next_number(self) -> int:
-        """Sequence number after that of the last event."""
-        return (self.first_number + self.events) % SEQUENCES
-
 
 def sealed_messages(messages: Sequence[bytes], digests: bytes = b"") -> RecordBatch:
     """Seal checked single messages into a record batch."""
@@ -98,15 +89,25 @@ class QueueOwner(Protocol):
 
 class AppendQueue:
     def __init__(
-        self, owner: QueueOwner, broker: Broker, log: str, partition: str, *, wait_s: float, follow: bool
+        self,
+        owner: QueueOwner,
+        broker: Broker,
+        log: str,
+        partition: str,
+        *,
+        wait_s: float,
+        follow: bool,
+        numbered: bool = False,
     ) -> None:
-        """`follow`: go on with the next leader. False: turn away at once a batch that this leader does not take."""
+        """`follow`: go on with the next leader. False: turn away at once a batch that this leader does not take.
+        `numbered`: each batch has sequence numbers, so that what is in doubt can be submitted again."""
         self.log = log
         self.partition = partition
         self._owner = owner
         self._broker = broker
         self._wait_s = wait_s
         self._follow = follow
+        self._sequence = InFlightSequence() if numbered else None
         self._closed = False
         self._leader: int | None = None  # to whom the batches in the window went
         self._places = 0
@@ -135,22 +136,18 @@ class AppendQueue:
         except KeyError:
             self._owner.refused(batch, Failed("deleted", False, f"log {self.log!r} is gone"))
             return
-        if self._window and (leader != self._leader or not self._goes_on(batch)):
+        head, sequence = batch.sealed.head, self._sequence
+        goes_on = leader == self._leader and (sequence is None or sequence.goes_on(head.base_sequence))
+        if self._window and not goes_on:
             self._behind.append(batch)
             return
         self._leader = leader
         self._places += 1
         batch.place = self._places
         self._window.sent(batch.place, batch)
-        self._goes(batch)
+        if sequence is not None:  # before it is handed over: it may be answered before that has returned
+            sequence.goes(head.base_sequence, head.record_count)
         handle.append(batch.sealed, partial(self._answered, batch), batch.begins)
-
-    def _goes_on(self, batch: QueuedBatch) -> bool:
-        """Tell whether the batch may be under way together with those in the window."""
-        return True
-
-    def _goes(self, batch: QueuedBatch) -> None:
-        """Note that the batch is about to be handed over: it may be answered before that has returned."""
 
     def _answered(self, batch: QueuedBatch, outcome: AppendOutcome) -> None:
         """Take an answer from the partition, possibly in the midst of a Raft turn: nothing may be thrown into that."""
@@ -160,6 +157,10 @@ class AppendQueue:
             self._owner.broken(error)
 
     def _take_answer(self, batch: QueuedBatch, outcome: AppendOutcome) -> None:
+        if self._sequence is not None:
+            batch.in_doubt = batch.in_doubt or (isinstance(outcome, Failed) and outcome.kind == "unknown")
+            repeats = self._follow and not self._closed
+            outcome = self._sequence.judge(outcome, batch.events, repeats=repeats)
         if isinstance(outcome, Failed) and self._goes_again(outcome):
             self._window.came_back(batch.place, True)
         else:

@@ -57,7 +57,8 @@ def _stored(offset: int, count: int, partition: symbol) -> OtherState:
 class IncomingLink(Endpoint):
     """Implements `QueueOwner`. A subclass says how transfers become batches."""
 
-    LANE: type[AppendQueue] = AppendQueue
+    NUMBERED = False
+    """True if each batch has the sequence numbers of an idempotent producer."""
     link: ReceiverLink
 
     def __init__(self, host: EndpointHost, link: ReceiverLink, plan: LinkPlan) -> None:
@@ -139,13 +140,14 @@ class IncomingLink(Endpoint):
     def _queue(self, partition: str) -> AppendQueue:
         queue = self._queues.get(partition)
         if queue is None:
-            queue = self._queues[partition] = self.LANE(
+            queue = self._queues[partition] = AppendQueue(
                 self,
                 self.plan.broker,
                 self.plan.log,
                 partition,
                 wait_s=self.host.config.leader_wait_s,
                 follow=not self._redirects,
+                numbered=self.NUMBERED,
             )
             if self.leaving:
                 queue.close()

@@ -34,7 +34,6 @@ from node.listener.incoming.idempotent_producers import producer_attach
 from node.listener.incoming.idempotent_producers.sequence_annotations import Run, SequenceNumberReader, Wrong
 from node.listener.incoming.incoming_link import UNKNOWN
 from node.listener.incoming.message_link import IncomingMessageLink
-from node.listener.incoming.sequenced_append_queue import NumberedQueue
 from node.partition.api import Failed, PartitionHandle, ProducerOpened
 from node.partition.idempotence.producer_state import REMEMBERED_EVENTS
 
@@ -44,7 +43,7 @@ remembered: when a connection breaks between the credit for new messages and the
 
 
 class IdempotentLink(IncomingMessageLink):
-    LANE = NumberedQueue
+    NUMBERED = True
 
     def __init__(self, host: EndpointHost, link: ReceiverLink, plan: LinkPlan, opened: ProducerOpened) -> None:
         super().__init__(host, link, plan)

@@ -9,8 +9,7 @@ import random
 import pytest
 
 from holdfast.records.record_batch import RecordBatch
-from node.listener.incoming.append_queue import QueuedBatch
-from node.listener.incoming.sequenced_append_queue import NumberedQueue
+from node.listener.incoming.append_queue import AppendQueue, QueuedBatch
 from node.partition.api import AppendDone, Appended, AppendOutcome, Begins, Failed
 from node.partition.partition_commands import OpenProducer
 from node.partition.raft_entry import join
@@ -35,12 +34,12 @@ def batch(first: int, count: int = 1) -> QueuedBatch:
     return QueuedBatch([], numbered(records, 7, 0, first, b"".join(records)), count, 4 * count)
 
 
-def make(partition: Scripted | Replicated, *, follow: bool = True) -> tuple[NumberedQueue, QueueSender]:
+def make(partition: Scripted | Replicated, *, follow: bool = True) -> tuple[AppendQueue, QueueSender]:
     sender = QueueSender()
-    return NumberedQueue(sender, partition, "log", "0", wait_s=5.0, follow=follow), sender
+    return AppendQueue(sender, partition, "log", "0", wait_s=5.0, follow=follow, numbered=True), sender
 
 
-def proven(partition: Scripted, *, follow: bool = True) -> tuple[NumberedQueue, QueueSender]:
+def proven(partition: Scripted, *, follow: bool = True) -> tuple[AppendQueue, QueueSender]:
     """An append queue whose number 1 was stored."""
     queue, sender = make(partition, follow=follow)
     queue.submit(batch(1))
