@@ -31,6 +31,7 @@ from node.partition.limits import MAX_RECORD_BYTES, PartitionLimits
 from node.partition.partition_commands import encode_transaction_command
 from node.partition.raft_entry import MAX_BATCHES, join
 from node.partition.raft_group import Proposer
+from node.partition.reader import BatchCache
 from node.partition.state_machine import AppendAccepted, AppendRejected
 from node.partition.transactions.transaction_commands import Begin
 from node.partition.transactions.transaction_state import TransactionRefused
@@ -68,19 +69,20 @@ class Appender:
         partition: str,
         limits: PartitionLimits,
         now_ms: Callable[[], int],
+        cache: BatchCache,
         on_pending: Callable[[], None],
-        on_committed: Callable[[RecordBatch], None],
         on_undecided: Callable[[int], None],
     ) -> None:
-        """`on_pending`: batches wait for `flush`. `on_committed`: a batch of an own entry was applied, and has its
-        offset; spares readers on this node the loading. `on_undecided`: an earlier transaction of this producer id
-        keeps the next one from beginning."""
+        """`cache`: of readers at the tail, who are spared the loading of own entries. `on_pending`: batches wait for
+        `flush`. `on_undecided`: an earlier transaction of this producer id keeps the next one from beginning."""
         self._partition = partition
         self._limits = limits
         self._now_ms = now_ms
+        self._cache = cache
         self._on_pending = on_pending
-        self._on_committed = on_committed
         self._on_undecided = on_undecided
+        self._group: Proposer | None = None
+        self._closed: Failed | None = None
         self._waiting: list[_Call] = []
         self._waiting_bytes = 0
         self.proposed_bytes = 0
@@ -92,10 +94,20 @@ class Appender:
     def in_flight_bytes(self) -> int:
         return self._waiting_bytes + self.proposed_bytes
 
+    def bind(self, group: Proposer) -> None:
+        """Attach the Raft group, before anything is appended."""
+        self._group = group
+
+    def close(self, failure: Failed) -> None:
+        """Fail what waits, and whatever comes."""
+        self._closed = failure
+        self.fail_waiting(failure)
+
     # ------------------------------------------------------------ in
 
-    def append(self, group: Proposer, batch: RecordBatch, done: AppendDone, begins: Begins | None = None) -> None:
-        refused = _nonsense(batch) or self._refusal(group, batch)
+    def append(self, batch: RecordBatch, done: AppendDone, begins: Begins | None = None) -> None:
+        """Store a batch, as `PartitionHandle` says it."""
+        refused = self._closed or _nonsense(batch) or self._refusal(batch)
         if refused is not None:
             done(refused)
             return
@@ -104,8 +116,9 @@ class Appender:
         self._waiting.append(_Call(batch, done, begins))
         self._waiting_bytes += batch.size
 
-    def _refusal(self, group: Proposer, batch: RecordBatch) -> Failed | None:
-        size = batch.size
+    def _refusal(self, batch: RecordBatch) -> Failed | None:
+        group, size = self._group, batch.size
+        assert group is not None, "bound"
         if not group.is_leader:
             return self.not_leader(group.leader)
         if self.refuse is not None:
@@ -125,11 +138,13 @@ class Appender:
 
     # ------------------------------------------------------------ out
 
-    def flush(self, group: Proposer) -> None:
+    def flush(self) -> None:
         """Propose the waiting batches, in order. Behind one that cannot be proposed all are refused: its link may have
         sent them, too."""
         if not self._waiting:
             return
+        group = self._group
+        assert group is not None, "bound"
         calls, now_ms = self._take_waiting(), self._now_ms()
         while calls:
             count = self._fit(calls)
@@ -229,8 +244,8 @@ class Appender:
     def _resolve_call(self, result: object, call: _Call) -> None:
         batch = call.batch
         if isinstance(result, AppendAccepted):
-            if not result.known:
-                self._on_committed(batch.placed(result.base_offset, result.timestamp_ms, 0, result.count))
+            if self._cache.is_used and not result.known:
+                self._cache.add(batch.placed(result.base_offset, result.timestamp_ms, 0, result.count))
             _answer(call.done, _appended(result, batch.head.record_count))
         elif isinstance(result, AppendRejected) and call.not_begun is not None:
             _answer(call.done, self._not_begun(call.not_begun, batch))

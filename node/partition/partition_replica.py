@@ -25,8 +25,6 @@ from node.partition.api import (
     After,
     AfterTime,
     Answer,
-    AppendDone,
-    Begins,
     Earliest,
     Failed,
     Latest,
@@ -107,18 +105,20 @@ class PartitionReplica:
         self._watches = Watches()
         self.owning = OwnershipLeases(partition, lambda: self._machine.ownership, self.limits.owner_lease_s)
         self.taking_part = Participant(partition, lambda: self._machine, now_ms)
+        self.cache = BatchCache(self.limits.cache_bytes)
         self._appender = Appender(
-            partition, self.limits, now_ms, self._dirty, self._own_entry_applied, self.taking_part.stands_in_the_way
+            partition, self.limits, now_ms, self.cache, self._dirty, self.taking_part.stands_in_the_way
         )
+        self.append = self._appender.append  # events go there at once
         self._readers: set[LocalReader] = set()
         self._trimmer = Trimmer(partition, lambda: self._machine, self._index)
-        self.cache = BatchCache(self.limits.cache_bytes)
 
     # ------------------------------------------------------------ life
 
     def bind(self, group: GroupLike) -> None:
         """Attach the Raft group. It may have been restored with entries that it was already told to trim."""
         self._group = group
+        self._appender.bind(group)
         group.on_role_change = self._role_changed
         trimmed = self._machine.state.trimmed_index
         if trimmed >= group.first_index:
@@ -137,7 +137,7 @@ class PartitionReplica:
             return
         what = "was deleted" if deleted else "is being closed on this node"
         self._closed = Failed("deleted" if deleted else "not_leader", not deleted, f"partition {self.partition} {what}")
-        self._appender.fail_waiting(self._closed)
+        self._appender.close(self._closed)
         self.taking_part.not_leading()
         self._end_readers(_read_error(self._closed))
 
@@ -292,15 +292,9 @@ class PartitionReplica:
 
     # ------------------------------------------------------------ in
 
-    def append(self, batch: RecordBatch, done: AppendDone, begins: Begins | None = None) -> None:
-        if self._closed is not None:
-            done(self._closed)
-        else:
-            self._appender.append(self.group, batch, done, begins)
-
     def flush(self) -> None:
         """Propose the gathered batches. The node calls it right before a turn of the host."""
-        self._appender.flush(self.group)
+        self._appender.flush()
 
     def refuse_appends(self, reason: Failed | None) -> None:
         """Refuse appends, since the node has no room for more (`kind="disk_full"`), or take them again (None). Reading
@@ -314,10 +308,6 @@ class PartitionReplica:
     def _dirty(self) -> None:
         if self._on_dirty is not None:
             self._on_dirty(self)
-
-    def _own_entry_applied(self, batch: RecordBatch) -> None:
-        if self._readers:
-            self.cache.add(batch)
 
     # ------------------------------------------------------------ producers
 
@@ -404,6 +394,7 @@ class PartitionReplica:
             reader.error = _read_error(self._appender.not_leader(self.group.leader))
         else:
             self._readers.add(reader)
+            self.cache.is_used = True
             if owner is not None:
                 self.owning.register(owner, reader)
         return reader
@@ -461,7 +452,7 @@ class PartitionReplica:
             raise self._damaged(f"entry {row.entry_index}", error) from error
         batch = stored.placed(row.base_offset - row.skip, row.timestamp_ms, row.skip, row.events)
         behind = self._machine.state.total_bytes - row.bytes_before
-        if self._readers and behind <= self.limits.cache_bytes:  # others at the tail will want it too
+        if self.cache.is_used and behind <= self.limits.cache_bytes:  # others at the tail will want it too
             self.cache.add(batch)
         return batch
 

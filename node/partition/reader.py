@@ -43,6 +43,8 @@ class BatchCache:
         self._limit = limit_bytes
         self._batches: dict[int, tuple[RecordBatch, int]] = {}
         self.held_bytes = 0
+        self.is_used = False
+        """True while there are readers. Without one nothing need be added."""
 
     def add(self, batch: RecordBatch) -> None:
         if batch.offset in self._batches:
@@ -59,6 +61,8 @@ class BatchCache:
         return None if found is None else found[0]
 
     def clear(self) -> None:
+        """Empty the cache: the last reader is gone."""
+        self.is_used = False
         self._batches.clear()
         self.held_bytes = 0
 
