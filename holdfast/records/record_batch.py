@@ -109,6 +109,18 @@ class BatchHead(NamedTuple):
     content_checksum: int
     seal: int
 
+    @property
+    def numbering(self) -> Numbering | None:
+        """The producer's numbers of the whole batch."""
+        if self.producer_id == NO_PRODUCER:
+            return None
+        return Numbering(self.producer_id, self.producer_epoch, self.base_sequence)
+
+    @property
+    def transaction(self) -> tuple[int, int] | None:
+        """(producer id, epoch) of the transaction that the batch belongs to."""
+        return (self.producer_id, self.producer_epoch) if self.attributes & Attributes.TRANSACTIONAL else None
+
     def encode(self, content_bytes: int) -> bytes:
         """The 64 bytes in front of a content of that size."""
         attributes, count, offset, time_ms, first, events, producer, epoch, sequence, content, seal = self
@@ -197,17 +209,11 @@ class RecordBatch:
 
     @property
     def transaction(self) -> tuple[int, int] | None:
-        """(producer id, epoch) of the transaction that the batch belongs to."""
-        head = self.head
-        return (head.producer_id, head.producer_epoch) if head.attributes & Attributes.TRANSACTIONAL else None
+        return self.head.transaction
 
     @property
     def numbering(self) -> Numbering | None:
-        """The producer's numbers of the whole batch."""
-        head = self.head
-        if head.producer_id == NO_PRODUCER:
-            return None
-        return Numbering(head.producer_id, head.producer_epoch, head.base_sequence)
+        return self.head.numbering
 
     # ------------------------------------------------------------ other heads for the same content
 
@@ -276,16 +282,7 @@ class RecordBatch:
     @property
     def digests(self) -> bytes:
         """DIGEST_BYTES of each record, or nothing."""
-        if not self.head.attributes & Attributes.DIGESTS:
-            return b""
-        start = self._at + LENGTH_BYTES * self.head.record_count
-        return self._data[start : start + DIGEST_BYTES * self.head.record_count]
-
-    @property
-    def marks(self) -> bytes:
-        """DIGEST_BYTES of each record, by which it is recognised when it comes again: its digest; without those the
-        seal, so that a batch is known only as it was cut, and one of other records not at all."""
-        return self.digests or self.head.seal.to_bytes(DIGEST_BYTES, "big") * self.head.record_count
+        return digests_in(self._data, self._at, self.head)
 
     @property
     def _records_at(self) -> int:
@@ -433,6 +430,21 @@ class RecordBatch:
 
 def read_batch(data: bytes, at: int = 0) -> tuple[RecordBatch, int]:
     """The batch that begins at `data[at]`, and where it ends. Its head is checked; `check_content` checks the rest.
+    Raises Damaged, as `read_head` does."""
+    head, end = read_head(data, at)
+    return RecordBatch(head, data, at + HEAD_BYTES, end), end
+
+
+def digests_in(data: bytes, content_at: int, head: BatchHead) -> bytes:
+    """DIGEST_BYTES of each record, from a content with that head; or nothing."""
+    if not head.attributes & Attributes.DIGESTS:
+        return b""
+    start = content_at + LENGTH_BYTES * head.record_count
+    return data[start : start + DIGEST_BYTES * head.record_count]
+
+
+def read_head(data: bytes, at: int = 0) -> tuple[BatchHead, int]:
+    """The head of the batch that begins at `data[at]`, and where the batch ends.
 
     Raises:
         Damaged: no such batch begins there.
@@ -463,10 +475,8 @@ def read_batch(data: bytes, at: int = 0) -> tuple[RecordBatch, int]:
         raise Damaged(f"a record batch of {count} records that gives its reader {events} from {first} on")
     if bits & Attributes.CONTROL and (count != 1 or codec or bits & (Attributes.BODIES | Attributes.DIGESTS)):
         raise Damaged(f"a control batch holds one whole record, not {count} with attributes {bits:#06x}")
-    head = BatchHead(
-        bits, count, offset, time_ms, first, events, producer, epoch, sequence, content, seal
-    )  # fmt: skip
-    return RecordBatch(head, data, start, end), end
+    head = BatchHead(bits, count, offset, time_ms, first, events, producer, epoch, sequence, content, seal)
+    return head, end
 
 
 class OpenBatch:

@@ -13,11 +13,11 @@ from typing import Any, get_args
 
 import msgspec
 
-from holdfast.records.record_batch import Attributes, Damaged, RecordBatch
+from holdfast.records.record_batch import Attributes, Damaged, read_batch
 from node.partition.consumer_groups.group_state import GroupCommand
 from node.partition.consumer_groups.group_state import decode_command as decode_group_command
 from node.partition.consumer_groups.group_state import encode_command as encode_group_bytes
-from node.partition.raft_entry import ENTRY_REGULAR, TAG_RECORD_BATCHES, batches_in
+from node.partition.raft_entry import ENTRY_REGULAR, TAG_RECORD_BATCHES, EntryBatch, read_entry
 from node.partition.transactions.control_record import Marker, marker_of
 from node.partition.transactions.transaction_commands import TransactionCommand
 from node.partition.transactions.transaction_commands import decode_command as decode_transaction_command
@@ -81,7 +81,7 @@ class OpenProducer:
 class Append:
     """Store the batches in this order, as far as they are new. Each has a result of its own."""
 
-    batches: tuple[RecordBatch, ...]
+    batches: tuple[EntryBatch, ...]
 
 
 Command = Append | Marker | Trim | OpenProducer | GroupCommand | TransactionCommand
@@ -131,10 +131,10 @@ def _decode_transaction(entry: bytes) -> TransactionCommand:
 
 
 def _decode_batches(entry: bytes) -> Append | Marker:
-    batches = batches_in(entry)
+    batches = read_entry(entry)
     control = [bool(batch.head.attributes & Attributes.CONTROL) for batch in batches]
     if control == [True]:
-        return marker_of(batches[0])
+        return marker_of(read_batch(entry, batches[0].at)[0])
     if any(control):
         raise Damaged(f"a control batch among {len(batches)} in one entry")
     return Append(batches)

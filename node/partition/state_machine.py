@@ -20,7 +20,7 @@ import msgspec
 
 from cluster.raft import UnknownEntry
 from cluster.versions import INSTALL, UNSET, Layouts
-from holdfast.records.record_batch import Damaged, RecordBatch, UnknownBatch
+from holdfast.records.record_batch import Damaged, UnknownBatch
 from node.partition.consumer_groups.group_state import (
     Claim,
     Commit,
@@ -45,6 +45,7 @@ from node.partition.idempotence.producer_state import (
     rows_of,
 )
 from node.partition.partition_commands import Append, Command, OpenProducer, Trim, UnknownCommand, decode
+from node.partition.raft_entry import EntryBatch
 from node.partition.transactions.control_record import Marker
 from node.partition.transactions.transaction_commands import Begin, Prepare, StageOffset
 from node.partition.transactions.transaction_state import (
@@ -277,14 +278,14 @@ class PartitionMachine:
             effects += effect
         return tuple(results), tuple(effects)
 
-    def _append_batch(self, index: int, batch: RecordBatch) -> tuple[Stored, tuple[Effect, ...]]:
-        numbering = batch.numbering
+    def _append_batch(self, index: int, batch: EntryBatch) -> tuple[Stored, tuple[Effect, ...]]:
+        numbering = batch.head.numbering
         if numbering is None:
             return self._store(index, batch, ())
         if min(numbering) < 0:
             detail = f"producer {numbering.producer_id}, epoch {numbering.epoch}, number {numbering.base_sequence}"
             return self._refuse(index, "invalid-record", detail)
-        state, transactional = self.state, batch.transaction is not None
+        state, transactional = self.state, batch.head.transaction is not None
         verdict = self.transactions.judge(batch) if transactional else self.producers.judge(batch)
         if isinstance(verdict, TransactionRefused):
             return self._refuse(index, f"transaction-{verdict.code}", verdict.detail)
@@ -307,18 +308,18 @@ class PartitionMachine:
         return result, effects
 
     def _store(
-        self, index: int, batch: RecordBatch, known: tuple[StoredAt, ...], skip: int = 0
+        self, index: int, batch: EntryBatch, known: tuple[StoredAt, ...], skip: int = 0
     ) -> tuple[AppendAccepted, tuple[Effect, ...]]:
         """Give the records after the first `skip` their offsets."""
         state = self.state
-        base, bytes_before = state.next_offset, state.total_bytes
-        count = batch.head.record_count - skip
-        timestamp_ms = max(state.last_timestamp_ms, batch.head.time_ms)
+        head, base, bytes_before = batch.head, state.next_offset, state.total_bytes
+        count = head.record_count - skip
+        timestamp_ms = max(state.last_timestamp_ms, head.time_ms)
         state.next_offset = base + count
         state.total_bytes = bytes_before + batch.size
         state.last_timestamp_ms = timestamp_ms
         state.last_batch_index = index
-        effect = IndexBatch(base, index, batch.start, timestamp_ms, count, bytes_before, skip, batch.transaction)
+        effect = IndexBatch(base, index, batch.at, timestamp_ms, count, bytes_before, skip, head.transaction)
         return AppendAccepted(base, timestamp_ms, count, known), (effect,)
 
     def _open(self, index: int, command: OpenProducer) -> Applied:

@@ -13,6 +13,7 @@ from holdfast.amqp import Accepted, SenderLink, symbol, uint
 from holdfast.records.codec import Codec
 from node.partition import appender
 from node.partition.partition_commands import Append, decode
+from node.partition.raft_entry import batches_in
 from tests.batches import carried, of_bodies, with_head
 from tests.unit.listener.amqp_transactions.test_ends import ROLLBACK, bodies
 from tests.unit.listener.support.cluster import ListenerCluster
@@ -53,10 +54,8 @@ async def test_numbers_are_filled_in_in_front_of_the_bytes_that_came(cluster: Li
         assert [state.outcome for state in await peer.states(link, 3)] == [Accepted()] * 3
         assert isinstance(await control.commit(txn), Accepted)
     group = cluster.broker(leader).handle("totals", "0").group
-    commands = (
-        decode(entry) for _, entry in map(group.entry, range(group.first_index, group.last_index + 1)) if not entry[0]
-    )
-    stored = [batch for command in commands if isinstance(command, Append) for batch in command.batches]
+    entries = [entry for _, entry in map(group.entry, range(group.first_index, group.last_index + 1)) if not entry[0]]
+    stored = [batch for entry in entries if isinstance(decode(entry), Append) for batch in batches_in(entry)]
     assert [batch.content for batch in stored] == [batch.content for batch in sent]
     assert [batch.head.base_sequence for batch in stored] == [0, 2, 5]
     assert len({batch.transaction for batch in stored}) == 1

@@ -17,6 +17,7 @@ from holdfast.records.codec import Codec
 from holdfast.records.record_batch import Attributes, Damaged, RecordBatch, read_batch
 from node.listener.incoming import batch_link
 from node.partition.partition_commands import Append, decode
+from node.partition.raft_entry import batches_in
 from tests.batches import batch_of, carried, of_bodies
 from tests.unit.listener.incoming.test_record_batches import FOR_THE_NODE, WRONG_CONTENT
 from tests.unit.listener.support.cluster import ListenerCluster
@@ -78,8 +79,8 @@ def batches(cluster: ListenerCluster) -> list[RecordBatch]:
     found: list[RecordBatch] = []
     for index in range(group.first_index, group.last_index + 1):
         _, entry = group.entry(index)
-        if entry[0] == 0 and isinstance(command := decode(entry), Append):
-            found += command.batches
+        if entry[0] == 0 and isinstance(decode(entry), Append):
+            found += batches_in(entry)
     return found
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.records.record_batch import Numbering
 from node.listener.incoming.idempotent_producers.idempotent_link import CREDIT_LIMIT
 from node.partition.idempotence import producer_state as rules
 from node.partition.idempotence.producer_state import FORGOTTEN, Known, ProducerTable, StoredAt
 from node.partition.partition_commands import OpenProducer
+from node.partition.raft_entry import EntryBatch, read_entry
 from node.partition.state_machine import AppendAccepted, AppendRejected
-from tests.batches import batch_of
+from tests.batches import entry_of
 from tests.unit.partition.idempotence.producing import ProducedLog, code
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -72,16 +72,22 @@ def test_all_that_busy_producers_have_under_way_is_known_after_a_failover() -> N
     credit leaves in doubt."""
     table, producers, entry = ProducerTable(), 250, 1024
     window = 2 * CREDIT_LIMIT
-    batches = [
-        batch_of([b""] * entry, producer_id=0, producer_epoch=0, base_sequence=first, digests=first.to_bytes(4) * entry)
+    options = {"producer_id": 0, "producer_epoch": 0}
+    entries = [
+        entry_of([b""] * entry, base_sequence=first, digests=first.to_bytes(4) * entry, **options)
         for first in range(0, window, entry)
     ]
+    batches = [batch for one in entries for batch in read_entry(one)]
+
+    def of(producer: int, batch: EntryBatch) -> EntryBatch:
+        return batch._replace(head=batch.head._replace(producer_id=producer))
+
     index = 0
     for producer in range(producers):
         table.open(OpenProducer(producer, 0, None, 0), index, 0)
     for batch in batches:
         for producer in range(producers):
-            mine = batch.numbered(Numbering(producer, 0, batch.head.base_sequence))
+            mine = of(producer, batch)
             assert table.judge(mine) == rules.ALL_NEW
             index += 1
             table.accept(mine, StoredAt(entry, index * entry, 0), 0)
@@ -89,6 +95,6 @@ def test_all_that_busy_producers_have_under_way_is_known_after_a_failover() -> N
     assert max(row.remembered for row in table.rows()) < window, "there is no room for all of it"
     for batch in batches:
         for producer in range(producers):
-            verdict = table.judge(batch.numbered(Numbering(producer, 0, batch.head.base_sequence)))
+            verdict = table.judge(of(producer, batch))
             assert isinstance(verdict, Known), verdict
             assert verdict.count == entry
