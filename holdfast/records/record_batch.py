@@ -307,18 +307,22 @@ class RecordBatch:
     def check_content(self, most_bytes: int | None = None) -> None:
         """Check the content. Raises Damaged: some byte of the content is not what was sealed, the lengths do not fit
         what is there, or the records have more than `most_bytes`, uncompressed."""
+        if not self._checked:
+            self._check_sealed()
+        if most_bytes is not None and (records := self.records_size) > most_bytes:
+            raise Damaged(f"the records of a batch have {records} bytes; at most {most_bytes} are taken")
+
+    def _check_sealed(self) -> None:
         head = self.head
-        if not self._checked and crc32c(self.content) != head.content_checksum:
+        if crc32c(self.content) != head.content_checksum:
             raise Damaged(f"the checksum of a batch of {head.record_count} records does not match")
         plain = not head.attributes & (Attributes.CODEC | Attributes.DIGESTS)
         if plain and head.seal != head.content_checksum:
             raise Damaged("the seal of a batch without compression and digests is not its checksum")
-        self._checked = True
-        records, room = self.uncompressed_bytes, self._end - self._records_at
-        if most_bytes is not None and records > most_bytes:
-            raise Damaged(f"the records of a batch have {records} bytes; at most {most_bytes} are taken")
-        if not self.codec and records != room:
+        room = self._end - self._records_at
+        if not self.codec and (records := self.uncompressed_bytes) != room:
             raise Damaged(f"its {head.record_count} records have {records} bytes, but {room} are there")
+        self._checked = True
 
     # ------------------------------------------------------------ the records
 

@@ -22,8 +22,9 @@ from collections.abc import Callable
 
 from cluster.crash_points import crash_point
 from cluster.raft import Committed, Discarded, NotLeader, Outcome, Overloaded
-from holdfast.records.batch_validation import check_contents, check_head, effort_of
+from holdfast.records.batch_validation import MESSAGE_EFFORT, check_head, check_messages
 from holdfast.records.codec import Codec
+from holdfast.records.decompression_limits import MAX_UNCOMPRESSED_BYTES
 from holdfast.records.record_batch import Damaged, RecordBatch
 from node.partition.api import AppendDone, Appended, AppendOutcome, Begins, Failed, FailureKind
 from node.partition.idempotence.producer_state import nonsense
@@ -178,7 +179,7 @@ class Appender:
             effort += effort_of(call.batch)
             place += 1
             try:
-                check_contents(call.batch)
+                _check_contents(call.batch)
             except Damaged as problem:
                 _answer(call.done, Failed("malformed", False, f"the batch cannot be read: {problem}"))
             else:
@@ -274,11 +275,35 @@ def _nonsense(batch: RecordBatch) -> Failed | None:
     """The failure for a batch whose head or numbers are nonsense, from a producer or another node; None: it is
     sound."""
     try:
-        check_head(batch)
+        check_head(batch.head)
     except Damaged as problem:
         return Failed("malformed", False, f"the batch cannot be read: {problem}")
     wrong = None if batch.numbering is None else nonsense(*batch.numbering)
     return None if wrong is None else Failed("producer_invalid", False, wrong)
+
+
+def effort_of(batch: RecordBatch) -> int:
+    """Cost of a look at the contents, known before: bytes to decompress, and messages to look at."""
+    if batch.is_own:
+        return 0
+    bytes_out = batch.uncompressed_bytes if batch.codec else 0
+    return bytes_out if batch.are_bodies else bytes_out + MESSAGE_EFFORT * batch.head.record_count
+
+
+def _check_contents(batch: RecordBatch) -> None:
+    """Raise Damaged if the batch cannot be stored as it is. No more is decompressed than the table of lengths says,
+    which was compared with a limit before, and what comes out is not kept.
+
+    Bodies may hold any bytes, so one thing is checked of them only: exactly as many come out as the table says."""
+    if batch.is_own:
+        return
+    batch.check_content(MAX_UNCOMPRESSED_BYTES)
+    if batch.are_bodies and not batch.codec:
+        return
+    looked_at = batch.afresh()
+    looked_at.open()
+    if not batch.are_bodies:
+        check_messages(looked_at.records())
 
 
 def _appended(result: AppendAccepted, count: int) -> Appended:

@@ -100,7 +100,7 @@ def _read(payload: bytes) -> RecordBatch:
     batch, end = read_batch(payload, start)
     if end != len(payload):
         raise Damaged(f"{len(payload) - end} bytes behind the one record batch that a transfer holds")
-    check_head(batch)
+    check_head(batch.head)
     if batch.head.attributes & Attributes.TRANSACTIONAL or batch.head.time_ms:
         raise Damaged("the transaction of a batch, and its time, are for the node to say")
     batch.check_content(MAX_UNCOMPRESSED_BYTES)

@@ -10,7 +10,6 @@ import pytest
 from cluster.raft import Committed, Discarded, RaftOptions, Unknown
 from holdfast.amqp import Message, decode_message, encode_message, symbol
 from holdfast.records import record_batch
-from holdfast.records.batch_validation import effort_of
 from holdfast.records.codec import Codec
 from holdfast.records.decompression_limits import MAX_UNCOMPRESSED_BYTES
 from holdfast.records.record_batch import RecordBatch, read_batch, with_heads
@@ -382,7 +381,7 @@ def test_one_turn_looks_at_so_much_and_no_more(node: PartitionNode, monkeypatch:
     """The rest keeps its order, and counts as waiting meanwhile."""
     given = [[b"%d" % number * 100] * 10 for number in range(5)]
     batches = [came(of_bodies(bodies, Codec.ZSTD)) for bodies in given]
-    monkeypatch.setattr(appender, "CONTENTS_A_TURN", 2 * effort_of(batches[0]))
+    monkeypatch.setattr(appender, "CONTENTS_A_TURN", 2 * appender.effort_of(batches[0]))
     answers = Answers()
     for batch in batches:
         node.replica.append(batch, answers)
