@@ -44,7 +44,7 @@ def batches_in(transfer: bytes) -> Iterator[RecordBatch]:
 
 
 def _content_at(message: bytes) -> int:
-    start = content_at(message)
+    start = content_at(message[:MAX_HEAD_BYTES], len(message))
     if start is None:
         raise Damaged("it is not one data section, and nothing but record batches may come on this link")
     return start

@@ -24,11 +24,11 @@ def data_head(size: int) -> bytes:
     return _DATA8 + bytes((size,)) if size < 256 else _DATA32 + _U32.pack(size)
 
 
-def content_at(message: bytes) -> int | None:
-    """Find where the body of a message begins that is one data section; None: it is something else."""
-    size = len(message)
+def content_at(beginning: bytes, size: int) -> int | None:
+    """Find where the body begins of a message that is one data section, by its first MAX_HEAD_BYTES and its size; None:
+    it is something else."""
     for head, width in ((_DATA8, 1), (_DATA32, 4)):
         start = len(head) + width
-        if message.startswith(head) and start + int.from_bytes(message[len(head) : start], "big") == size:
+        if beginning.startswith(head) and start + int.from_bytes(beginning[len(head) : start], "big") == size:
             return start
     return None

@@ -16,7 +16,7 @@ from typing import Any
 
 from holdfast import protocol
 from holdfast.amqp import ReceiverLink, Transfers, uint
-from holdfast.amqp.messages.data_section import content_at
+from holdfast.amqp.messages.data_section import MAX_HEAD_BYTES, content_at
 from holdfast.records.batch_validation import check_head
 from holdfast.records.decompression_limits import MAX_UNCOMPRESSED_BYTES
 from holdfast.records.record_batch import Attributes, Damaged, RecordBatch, agreed_version, read_batch
@@ -94,7 +94,7 @@ class IdempotentBatchLink(IncomingBatchLink, IdempotentLink):
 
 def _read(payload: bytes) -> RecordBatch:
     """Decode the one batch of a transfer. Raises Damaged."""
-    start = content_at(payload)
+    start = content_at(payload[:MAX_HEAD_BYTES], len(payload))
     if start is None:
         raise Damaged("it is not one data section, and nothing but a record batch may come on this link")
     batch, end = read_batch(payload, start)

@@ -39,7 +39,7 @@ from holdfast.amqp import (
 )
 from holdfast.amqp.links.delivery_states import DeliveryState, Modified, Rejected
 from holdfast.amqp.links.terminus import Source
-from holdfast.amqp.messages.data_section import content_at
+from holdfast.amqp.messages.data_section import MAX_HEAD_BYTES, content_at
 from holdfast.protocol import RECORD_BATCHES
 from holdfast.records.digests import digests_of_messages
 from holdfast.records.record_batch import SEQUENCES, read_batch
@@ -360,7 +360,7 @@ class _ServerConnection(asyncio.Protocol):
 
 def _messages_in(payload: bytes) -> list[bytes]:
     """Of the record batch in a transfer, each with its number."""
-    start = content_at(payload)
+    start = content_at(payload[:MAX_HEAD_BYTES], len(payload))
     assert start is not None
     batch, end = read_batch(payload, start)
     assert end == len(payload)
