@@ -43,8 +43,12 @@ class EndpointHost(Protocol):
     knows_streams: bool  # the peer attaches again when a link is closed to move it
     speaks_event_hubs: bool  # links of this peer are of the dialect of Event Hubs
     attaches: AttachQueue  # whose answer takes a while
-    heard_bytes: int  # that ever came from the peer
     answer_bytes: int  # that wait for credit on its reply links
+
+    @property
+    def heard_bytes(self) -> int:
+        """Bytes that ever came from the peer."""
+        ...
 
     @property
     def is_held_back(self) -> bool:

@@ -98,6 +98,8 @@ class Connection(asyncio.Protocol):
     """Implements `EndpointHost`, `attach_handler.Attacher`, `socket_input.InputOwner`, `event_queue.Handler` and
     `socket_output.OutputOwner`."""
 
+    data_received: Callable[..., None]  # that of the input, `ConnectionInput.take`
+
     def __init__(
         self, listener: ConnectionOwner, deadline_s: float | None = None, client: tuple[str, int] | None = None
     ) -> None:
@@ -122,7 +124,6 @@ class Connection(asyncio.Protocol):
         self.endpoints: dict[Link, Endpoint] = {}
         self._replies = Replies()  # those of the endpoints that carry answers
         self.stranded = CutOffLinks(self)
-        self.heard_bytes = 0  # ever received
         self.answer_bytes = 0
         self._transport: asyncio.Transport | None = None
         self._peer = self.address = "?"  # with its port, and without
@@ -146,6 +147,7 @@ class Connection(asyncio.Protocol):
         )
         self.intake = ConnectionInput(self, listener, Budget(listener.accounts, config.held_bytes))
         self.outlet = ConnectionOutput(self, listener)
+        self.data_received = self.intake.take
 
     def _other_nodes(self) -> list[list[Any]]:
         """Other nodes' addresses for clients of this listener: a client that knows them outlives the nodes that its
@@ -179,19 +181,15 @@ class Connection(asyncio.Protocol):
         deadline_s = self._deadline_s or self._loop.time() + self.config.handshake_timeout_s
         self._end_timer = self._loop.call_at(deadline_s, self.cut, "no AMQP open in time")
 
-    def data_received(self, data: bytes) -> None:
-        if not self.heard_bytes and data.startswith(WEBSOCKET) and not isinstance(self._transport, WebSocketPeer):
-            self._begin_websocket(data)
-            return
-        self.heard_bytes += len(data)
-        self.intake.take(data)
-
-    def _begin_websocket(self, data: bytes) -> None:
-        if self._transport is not None:
-            self._transport = peer = websocket_below(self, self._transport, self.listener.turns, self.note)
-            self.intake.open(peer)
-            self.outlet.open(peer)
-            peer.data_received(data)
+    def began(self, first: bytes) -> bool:
+        transport = self._transport
+        if transport is None or isinstance(transport, WebSocketPeer) or not first.startswith(WEBSOCKET):
+            return True
+        self._transport = peer = websocket_below(self, transport, self.listener.turns, self.note)
+        self.intake.open(peer)
+        self.outlet.open(peer)
+        peer.data_received(first)
+        return False
 
     def eof_received(self) -> bool:
         self.engine.receive_eof()
@@ -334,6 +332,10 @@ class Connection(asyncio.Protocol):
         self.listener.notes.write(text, *args)
 
     # ------------------------------------------------------------------------------------------------- input
+
+    @property
+    def heard_bytes(self) -> int:
+        return self.intake.heard_bytes
 
     def received(self, count: int, size: int, events: int) -> None:
         self.intake.received(count, size)

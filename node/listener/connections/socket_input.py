@@ -45,6 +45,11 @@ class InputOwner(Protocol):
     config: ListenerConfig
     answer_bytes: int  # that wait for credit
 
+    def began(self, first: bytes) -> bool:
+        """Note the first bytes from the socket. False: it is a WebSocket, and they were no input: that comes through
+        it."""
+        ...
+
     def handle_events(self) -> None:
         """Handle the events that a piece of input has brought."""
         ...
@@ -68,6 +73,8 @@ class ConnectionInput:
         """True while the socket takes no more output."""
         self.unanswered = 0
         """Messages received that have no outcome yet."""
+        self.heard_bytes = 0
+        """Bytes ever received."""
         self.read_paused = False
         self._unanswered_bytes = 0
         self._connection = connection
@@ -99,9 +106,10 @@ class ConnectionInput:
         return self._is_stuck or self._connection.is_blocked
 
     def take(self, data: bytes) -> None:
-        """Take in data from the socket."""
-        if self._over:
+        """Take in data from the socket, which calls this as the connection's `data_received`."""
+        if self._over or (not self.heard_bytes and not self._connection.began(data)):
             return
+        self.heard_bytes += len(data)
         turns = self._turns
         self._count(len(data))
         if self._waiting:

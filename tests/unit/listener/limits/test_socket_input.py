@@ -42,6 +42,9 @@ class Parts:
     def input_share(self, usual_bytes: int) -> int:
         return usual_bytes
 
+    def began(self, first: bytes) -> bool:
+        return True
+
     def handle_events(self) -> None:
         pass
 
