@@ -24,7 +24,7 @@ from node.partition.api import Appended, AppendOutcome, Failed
 
 
 class InFlightSequence:
-    """Where the next batch must begin to be under way with the others, and what their answers say of each other."""
+    """The line of numbers of one queue: which batch may join it under way, and what one answer says of the others."""
 
     def __init__(self) -> None:
         self._proven = False
