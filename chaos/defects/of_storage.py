@@ -125,9 +125,9 @@ def bytes_are_damaged() -> None:
         piece = OpenBatch()
         piece.extend([bytes(message), *first.messages()[1:]], bodies=False)
         spoiled = piece.seal()
-        if first.numbering is not None and first.publisher is not None:
+        if first.head.numbering is not None and first.publisher is not None:
             numbers = Numbering(*first.publisher)
-            spoiled = spoiled.numbered(numbers, transactional=first.transaction is not None)
+            spoiled = spoiled.numbered(numbers, transactional=first.head.transaction is not None)
         return [spoiled.placed(first.offset, first.head.time_ms, 0, len(first)), *found[1:]]
 
     LocalReader.poll = _rarely(LocalReader.poll, flipped)  # type: ignore[method-assign]
@@ -138,10 +138,10 @@ def records_are_reversed() -> None:
     join = appender.join
 
     def turned(batch: RecordBatch) -> RecordBatch:
-        piece, numbering = OpenBatch(), batch.numbering
+        piece, numbering = OpenBatch(), batch.head.numbering
         piece.extend(batch.records()[::-1], bodies=batch.are_bodies)
         found = piece.seal(digests=batch.digests).stamped(batch.head.time_ms)
-        transactional = batch.transaction is not None
+        transactional = batch.head.transaction is not None
         return found if numbering is None else found.numbered(numbering, transactional=transactional)
 
     appender.join = lambda batches: join(map(turned, batches))

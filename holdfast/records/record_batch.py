@@ -207,14 +207,6 @@ class RecordBatch:
         """Position of the batch in the bytes it was read from."""
         return self._at - HEAD_BYTES
 
-    @property
-    def transaction(self) -> tuple[int, int] | None:
-        return self.head.transaction
-
-    @property
-    def numbering(self) -> Numbering | None:
-        return self.head.numbering
-
     # ------------------------------------------------------------ other heads for the same content
 
     def _with(self, head: BatchHead) -> RecordBatch:
@@ -422,7 +414,7 @@ class RecordBatch:
         piece.extend(self.part(start, stop).records(), bodies=self.are_bodies)
         digests = self.digests[DIGEST_BYTES * number : DIGEST_BYTES * (number + stop - start)]
         batch = piece.seal(Codec.NONE, digests)
-        numbering = self.numbering
+        numbering = self.head.numbering
         if numbering is not None:
             sequence = numbering.base_sequence
             if sequence != NO_PRODUCER:

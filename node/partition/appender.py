@@ -278,7 +278,8 @@ def _nonsense(batch: RecordBatch) -> Failed | None:
         check_head(batch.head)
     except Damaged as problem:
         return Failed("malformed", False, f"the batch cannot be read: {problem}")
-    wrong = None if batch.numbering is None else nonsense(*batch.numbering)
+    numbering = batch.head.numbering
+    wrong = None if numbering is None else nonsense(*numbering)
     return None if wrong is None else Failed("producer_invalid", False, wrong)
 
 

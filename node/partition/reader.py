@@ -197,7 +197,7 @@ class LocalReader:
                     batch = self._load(row, position)
                     if batch is None:
                         continue
-                elif self._is_aborted(batch.transaction, batch.offset):
+                elif self._is_aborted(batch.head.transaction, batch.offset):
                     if not self._pass_over(batch.next_offset):
                         return None
                     continue

@@ -55,7 +55,7 @@ class TransactionQueue(AppendQueue):
             transaction.join(group).add_done_callback(lambda done: self._joined(done.result()))
 
     def submit(self, batch: QueuedBatch) -> None:
-        if batch.sealed.transaction is None:  # else it has waited, and keeps its place in the line
+        if batch.sealed.head.transaction is None:  # else it has waited, and keeps its place in the line
             numbering = Numbering(*self._transaction.pair, self._number)
             batch.sealed = batch.sealed.numbered(numbering, transactional=True)
             batch.begins, self._begins = self._begins, None

@@ -77,7 +77,7 @@ class IncomingBatchLink(IncomingLink):
 
     def _check_numbers(self, batch: RecordBatch) -> None:
         """Raise Refused for numbers that the link was not granted."""
-        if batch.numbering is not None:
+        if batch.head.numbering is not None:
             raise Refused(errors.numbers_unasked())
 
 
@@ -86,7 +86,7 @@ class IdempotentBatchLink(IncomingBatchLink, IdempotentLink):
 
     def _check_numbers(self, batch: RecordBatch) -> None:
         head = batch.head
-        if batch.numbering is None:
+        if batch.head.numbering is None:
             raise Refused(errors.numbers_wrong("a batch of an idempotent producer does not say its numbers"))
         self._numbers.check_granted(head.producer_id, head.producer_epoch)
         whole_number(protocol.PRODUCER_SEQUENCE, head.base_sequence)

@@ -57,7 +57,7 @@ class Marker:
 def marker_of(batch: RecordBatch) -> Marker:
     """Read the marker of a control batch. Raises Damaged for one that is no marker of a known version and type."""
     head = batch.head
-    if batch.transaction is None or min(batch.transaction) < 0 or head.base_sequence != NO_PRODUCER:
+    if head.transaction is None or min(head.transaction) < 0 or head.base_sequence != NO_PRODUCER:
         raise Damaged("a control batch that belongs to no transaction, or has a number")
     batch.check_content()
     [record] = batch.records()

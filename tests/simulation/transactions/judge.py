@@ -171,7 +171,7 @@ class TransactionsJudge(PartitionJudge):
 
     def _store(self, index: int, batch: RecordBatch, result: AppendAccepted) -> None:
         super()._store(index, batch, result)
-        pair = batch.transaction
+        pair = batch.head.transaction
         self._by += [pair] * result.count
         if pair is None:
             return

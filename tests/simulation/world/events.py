@@ -96,7 +96,7 @@ class PartitionJudge(GroupJudge):
                 )
             self._offset_of[record] = len(self.events)
             self.events.append(record)
-        numbering = batch.numbering
+        numbering = batch.head.numbering
         if numbering is not None:
             first = (numbering.base_sequence + skip) % SEQUENCES
             self._count(numbering.producer_id, numbering.epoch, first, result.count)

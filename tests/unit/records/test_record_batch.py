@@ -81,7 +81,7 @@ def test_a_reader_sees_its_own_events_and_no_others(codec: Codec, records: list[
     placed = again(whole.placed(1000, 123, first, events))
     assert placed.records() == records[first : first + events]
     assert (placed.offset, placed.next_offset, placed.head.time_ms) == (1000 + first, 1000 + first + events, 123)
-    assert (placed.digests, placed.numbering) == (digests_of(records), Numbering(7, 3, 40))
+    assert (placed.digests, placed.head.numbering) == (digests_of(records), Numbering(7, 3, 40))
     start = data.draw(st.integers(0, events - 1))
     stop = data.draw(st.integers(start + 1, events))
     wanted = records[first + start : first + stop]
@@ -91,7 +91,7 @@ def test_a_reader_sees_its_own_events_and_no_others(codec: Codec, records: list[
     rebuilt = again(placed.rebuilt(start, stop))
     assert (rebuilt.records(), rebuilt.offset, rebuilt.head.record_count) == (wanted, part.offset, len(wanted))
     assert rebuilt.digests == digests_of(wanted)
-    assert rebuilt.numbering == Numbering(7, 3, 40 + first + start)
+    assert rebuilt.head.numbering == Numbering(7, 3, 40 + first + start)
     assert rebuilt.head.time_ms == 123
     limit = data.draw(st.integers(0, 1000))
     fitting = placed.fitting(start, limit)
@@ -103,8 +103,8 @@ def test_a_new_head_copies_nothing() -> None:
     batch = sealed([bytes(1000)] * 100)
     other = batch.stamped(5).numbered(Numbering(1, 2, 3), transactional=True).placed(7, 8, 1, 2)
     assert other.content.obj is batch.content.obj
-    assert again(other).transaction == (1, 2)
-    assert (batch.head.time_ms, batch.numbering, batch.head.base_offset) == (0, None, -1)
+    assert again(other).head.transaction == (1, 2)
+    assert (batch.head.time_ms, batch.head.numbering, batch.head.base_offset) == (0, None, -1)
 
 
 def test_the_seal_does_not_depend_on_how_a_batch_travels() -> None:

@@ -365,7 +365,7 @@ def _messages_in(payload: bytes) -> list[bytes]:
     batch, end = read_batch(payload, start)
     assert end == len(payload)
     batch.check_content()
-    messages, numbering = batch.messages(), batch.numbering
+    messages, numbering = batch.messages(), batch.head.numbering
     if numbering is None:
         return messages
     assert batch.digests in (b"", digests_of_messages(messages)), "those of a producer that renews itself have none"

@@ -58,7 +58,7 @@ async def test_numbers_are_filled_in_in_front_of_the_bytes_that_came(cluster: Li
     stored = [batch for entry in entries if isinstance(decode(entry), Append) for batch in batches_in(entry)]
     assert [batch.content for batch in stored] == [batch.content for batch in sent]
     assert [batch.head.base_sequence for batch in stored] == [0, 2, 5]
-    assert len({batch.transaction for batch in stored}) == 1
+    assert len({batch.head.transaction for batch in stored}) == 1
     for batch, came in zip(stored, sent, strict=True):
         assert (batch.head.content_checksum, batch.head.seal) == (came.head.content_checksum, came.head.seal)
 

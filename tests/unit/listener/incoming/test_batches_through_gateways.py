@@ -113,7 +113,7 @@ async def test_a_chunk_is_stored_as_if_it_had_come_to_the_leader(
     assert passed.content == through.content, "as it came"
     for batch in (direct, through):
         assert batch.are_bodies
-        assert (batch.transaction is not None) == (kind == "transactional")
+        assert (batch.head.transaction is not None) == (kind == "transactional")
         assert batch.records() == BODIES
 
 

@@ -86,7 +86,7 @@ def test_numbers_and_digests_stand_where_they_stood(codec: Codec, chance: random
     entry = entry_of(records, 1, **numbers, transactional=True, compression=codec)
     plain = batch_in(entry_of(records, 1, **numbers, transactional=True))
     batch = batch_in(entry)
-    assert (batch.digests, batch.head.base_sequence, batch.transaction) == (plain.digests, 5, (7, 3))
+    assert (batch.digests, batch.head.base_sequence, batch.head.transaction) == (plain.digests, 5, (7, 3))
     assert (batch.head.attributes, batch.head.seal) == (attributes | codec, plain.head.seal)
     assert batch.size < plain.size
     assert records_in(entry) == records

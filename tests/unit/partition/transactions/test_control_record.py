@@ -20,7 +20,7 @@ def test_a_marker_is_a_control_batch_of_one_record_that_is_read_back(end: Contro
     marker = Marker(2**62, 32767, end, 12, 1_000_000)
     (batch,) = batches_in(marker.encode())
     assert (batch.head.attributes, batch.head.record_count, batch.head.base_sequence) == (FLAGS, 1, -1)
-    assert batch.transaction == (2**62, 32767)
+    assert batch.head.transaction == (2**62, 32767)
     assert decode(marker.encode()) == marker_of(batch) == marker
 
 
