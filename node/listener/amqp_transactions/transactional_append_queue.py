@@ -3,9 +3,9 @@
 Problem: the node numbers them, from 0 in each transaction and partition, so that it may submit a batch again whatever
 became of it; so there is one line of numbers, whichever link a message came on.
 
-Rules never broken, in addition to those of a numbered queue:
+Rules never broken, in addition to those of `in_flight_sequence.py`:
  - the partition takes part in the transaction before anything is stored: it has joined, or it begins with the first
-   batch, after which everything waits for its answer, as in every numbered queue;
+   batch, after which everything waits for its answer, as with all numbers;
  - a batch that cannot be written makes the transaction roll back: the answer of its client's commit says so, too.
 """
 
