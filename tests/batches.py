@@ -27,7 +27,9 @@ def batch_of(
     compression: Codec = Codec.NONE,
 ) -> RecordBatch:
     """The batch of these records, which are messages: of a link, or with a time as a leader proposes it."""
-    batch = seal(table_of(records), records, bodies=False, codec=compression, digests=digests, control=control)
+    batch = seal(
+        table_of(map(len, records)), records, bodies=False, codec=compression, digests=digests, control=control
+    )
     if producer_id != NO_PRODUCER or transactional:
         numbering = Numbering(producer_id, producer_epoch, base_sequence)
         batch = batch.numbered(numbering, transactional=transactional)

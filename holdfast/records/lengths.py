@@ -6,15 +6,20 @@ Records of one size are usual, and need not be added up one by one.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+import sys
+from array import array
+from collections.abc import Iterable, Sequence
 from itertools import accumulate, chain, pairwise
 
 LENGTH_BYTES = 4
 
 
-def table_of(records: Sequence[bytes]) -> bytes:
-    """The table of their lengths."""
-    return struct.pack(f">{len(records)}I", *map(len, records))
+def table_of(lengths: Iterable[int]) -> bytes:
+    """The table of these lengths."""
+    table = array("I", lengths)
+    if sys.byteorder == "little":
+        table.byteswap()
+    return table.tobytes()
 
 
 def size_of(table: bytes) -> int:

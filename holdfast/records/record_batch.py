@@ -499,7 +499,7 @@ class OpenBatch:
 
     def seal(self, codec: Codec = Codec.NONE, digests: bytes = b"") -> RecordBatch:
         """The batch of these records, without number, time or place. `codec`: used if they get smaller by it."""
-        return seal(table_of(self.pieces), self.pieces, bodies=self.are_bodies, codec=codec, digests=digests)
+        return seal(table_of(map(len, self.pieces)), self.pieces, bodies=self.are_bodies, codec=codec, digests=digests)
 
 
 def seal(

@@ -22,7 +22,7 @@ from tests.unit.listener.support.single import SingleNode
 ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = ("cluster", "node", "holdfast")
 
-AT_THE_CLIENT = 10
+AT_THE_CLIENT = 8
 AT_THE_LEADER = 16
 EVENTS, EVENT = 100, b"x" * 100
 

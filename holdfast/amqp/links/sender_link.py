@@ -79,10 +79,12 @@ class SenderLink(Link):
             return range(first, first)
         if count > self.credit:
             raise UsageError(f"{count} sends with credit for {self.credit}")
-        tag, number_field, number, size = self._tag, self._tag_bytes, first, 0
         if txn_id is not None:
-            number, size = self._send_in_transaction(payloads, settled, txn_id)
-        elif settled or (settled is None and self.remote_snd_settle_mode == SETTLED):
+            for payload in payloads:
+                self._send_in_pieces((payload,), txn_id, settled)
+            return range(first, self._next)
+        tag, number_field, number, size = self._tag, self._tag_bytes, first, 0
+        if settled or (settled is None and self.remote_snd_settle_mode == SETTLED):
             for payload in payloads:
                 number_field[0] = number & 0xFFFFFFFF
                 number += 1
@@ -108,26 +110,34 @@ class SenderLink(Link):
         self._engine._held += size + count * FRAME_OVERHEAD_BYTES
         return range(first, number)
 
-    def _send_in_transaction(self, payloads: Sequence[bytes], settled: bool | None, txn_id: bytes) -> tuple[int, int]:
-        """Send in a transaction; returns (next number, bytes sent). proton repeats the state on each frame of a
-        delivery."""
-        impl, number, size = self._impl, self._next, 0
-        state = encoded_fields(Transactional(txn_id))
-        for payload in payloads:
-            self._tag_bytes[0] = number & 0xFFFFFFFF
-            delivery = _delivery(impl, self._tag)
+    def send_pieces(self, pieces: Sequence[bytes | memoryview], *, txn_id: bytes | None = None) -> int:
+        """Queues one message, which these pieces are side by side: nobody has to join them before. Else as
+        `send_many`, but a link that is gone has no credit (UsageError)."""
+        if self._impl is None or self._state != OPEN or not self.credit:
+            raise UsageError("a send without credit")
+        self._send_in_pieces(pieces, txn_id, None)
+        return self._next - 1
+
+    def _send_in_pieces(self, pieces: Sequence[bytes | memoryview], txn_id: bytes | None, settled: bool | None) -> None:
+        impl, size = self._impl, 0
+        state = None if txn_id is None else encoded_fields(Transactional(txn_id))
+        self._tag_bytes[0] = self._next & 0xFFFFFFFF
+        delivery = _delivery(impl, self._tag)
+        if state is not None:  # proton repeats the state on each frame of a delivery
             write_fields(delivery, state, checked=True)
             _update(delivery, TRANSACTIONAL_CODE)
-            size += len(payload)
-            _send(impl, payload, len(payload))
-            if settled or (settled is None and self.presettled):
-                _settle(delivery)
-            else:
-                _advance(impl)
-                self._outstanding[delivery] = number
-                self._keep(1)
-            number += 1
-        return number, size
+        for piece in pieces:
+            size += len(piece)
+            _send(impl, ffi.from_buffer(piece), len(piece))
+        if settled or (settled is None and self.presettled):
+            _settle(delivery)
+        else:
+            _advance(impl)
+            self._outstanding[delivery] = self._next
+            self._keep(1)
+        self._next += 1
+        self.credit -= 1
+        self._engine._held += size + FRAME_OVERHEAD_BYTES
 
     def settle(self, numbers: Iterable[int], state: DeliveryState | None = None) -> None:
         """Forgets deliveries whose peer has said Transactional without settling: their transaction is over. state: what

@@ -15,9 +15,10 @@ from holdfast.amqp.links.delivery_states import DeliveryState
 from holdfast.amqp.links.link import Link
 from holdfast.amqp.links.receiver_link import ReceiverLink
 from holdfast.amqp.links.sender_link import SenderLink
+from holdfast.amqp.messages.data_section import data_head
 from holdfast.client.errors import HoldfastError
 from holdfast.client.transport.address import Address
-from holdfast.records.batch_transfer import SECTION_BYTES, transfer_of
+from holdfast.records.batch_transfer import SECTION_BYTES
 from holdfast.records.lengths import LENGTH_BYTES
 from holdfast.records.record_batch import DIGEST_BYTES, HEAD_BYTES, VERSION, RecordBatch, agreed_version
 
@@ -140,7 +141,8 @@ class Sender(ClientLink):
 
     def send_batch(self, batch: RecordBatch, *, txn_id: bytes | None = None) -> int:
         """Queue one batch, if there is credit; its outcome comes by this number."""
-        (number,) = self.send_many([transfer_of([batch])], txn_id=txn_id)
+        number = self.link.send_pieces((data_head(batch.size), *batch.pieces()), txn_id=txn_id)
+        self._connection.flush_soon()
         return number
 
     # ---------------------------------------------------------------- from the connection

@@ -63,7 +63,7 @@ class QueuedBatch:
 
 def sealed_messages(messages: Sequence[bytes], digests: bytes = b"") -> RecordBatch:
     """Seal checked single messages into a record batch."""
-    return seal(table_of(messages), messages, bodies=False, digests=digests)
+    return seal(table_of(map(len, messages)), messages, bodies=False, digests=digests)
 
 
 class QueueOwner(Protocol):

@@ -49,7 +49,7 @@ class Marker:
     def encode(self) -> bytes:
         term = min(self.coordinator_epoch, MAX_COORDINATOR_EPOCH)
         record = _RECORD.pack(_VERSION, self.end, _VERSION, term)
-        batch = seal(table_of([record]), [record], bodies=False, control=True)
+        batch = seal(table_of([len(record)]), [record], bodies=False, control=True)
         numbering = Numbering(self.producer_id, self.epoch, NO_PRODUCER)
         return join([batch.numbered(numbering, transactional=True).stamped(self.timestamp_ms)])
 

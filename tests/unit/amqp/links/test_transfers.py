@@ -261,3 +261,23 @@ def test_a_state_after_the_final_one_is_no_transfer() -> None:
     assert peer.say(*said) == []
     assert only(peer.say(frame(0, 0x15, [True, uint(2), None, True, accepted])), Settlements)
     assert link.alive
+
+
+@pytest.mark.parametrize("txn_id", [None, b"t"])
+def test_a_message_in_pieces_arrives_as_one_and_is_answered_by_its_number(txn_id: bytes | None) -> None:
+    wire = LoopbackWire(server={"max_frame_size": 4096})
+    near, far = wire.producer(credit=2)
+    whole, pieces = random.randbytes(20_000), [message(), b"", memoryview(random.randbytes(70_000))[3:], b"end"]
+    numbers = [*near.send_many([whole], txn_id=txn_id), near.send_pieces(pieces, txn_id=txn_id)]
+    assert numbers == [0, 1]
+    with pytest.raises(errors.UsageError):
+        near.send_pieces([b"without credit"])
+    heard, _ = wire.talk()
+    assert payloads_of(heard) == [whole, b"".join(pieces)]
+    for event in each(heard, Transfers):
+        far.settle(event.deliveries)
+    _, answered = wire.talk()
+    assert only(answered, Settlements).outcomes == [(number, ACCEPTED) for number in numbers]
+    near.close()
+    with pytest.raises(errors.UsageError):
+        near.send_pieces([b"on a link that is gone"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from types import SimpleNamespace
 from typing import Any
@@ -33,12 +34,12 @@ class Link:
         self.sent: deque[bytes] = deque()
         self._next = 100
 
-    def send_many(self, payloads: list[bytes], txn_id: bytes | None = None) -> range:
-        assert len(payloads) <= self.credit
-        self.credit -= len(payloads)
-        self.sent += payloads
-        self._next += len(payloads)
-        return range(self._next - len(payloads), self._next)
+    def send_pieces(self, pieces: Sequence[bytes | memoryview], *, txn_id: bytes | None = None) -> int:
+        assert self.credit > 0
+        self.credit -= 1
+        self.sent.append(b"".join(pieces))
+        self._next += 1
+        return self._next - 1
 
 
 def came_in(nodes: Nodes) -> int:
