@@ -216,7 +216,7 @@ class ProducerClient(Sending):
             raise ConfigurationError(f"max_bytes must be more than 0, not {most}")
         if partition is not None and key is not None:
             raise ConfigurationError("a batch is for a partition or for a key, not for both")
-        self._check_place(key, partition)
+        self._check_place(partition, keyed=key is not None)
         if partition is not None:
             self._partitions.check(partition)
         return EventBatch(partition, key, max_bytes=most, named=self._named)

@@ -1,5 +1,2 @@
-"""Publishing, in the order in which an event passes: it is checked (`send_api`), gets a place
-(`partition_routing`), is put into a batch that is being filled (`batch_queue`, `delivery`), waits for the end of the
-turn (`accumulator`, bounded by `latency_bound`), and leaves with its batch (`partition_sender`), numbered
-(`producer_identity`) or not; its owner hears of it (`delivery`, `failures`).
-"""
+"""Publishing, in the order of an event's way: `send_api` checks it, `partition_routing` finds its place, `batch_queue`
+puts it into a batch (`delivery`), `accumulator` counts it, `partition_sender` sends the batch, and its owner hears."""

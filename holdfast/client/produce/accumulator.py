@@ -1,11 +1,10 @@
-"""The books of a producer about what it has taken in and not finished: the room that is left, what waits for the end
-of the turn, what failed.
+"""The books of a producer about what it has taken in and not finished.
 
 Rules never broken:
  - every event that is taken in is counted until its outcome is known, and then exactly once not any more;
- - memory is bounded: above a bound there is no room, until half of it is free again; who can wait for room is bounded
-   by the latency that is aimed at, too (`latency_bound`), and there until a piece of it is;
- - what a partition without progress holds is not counted against the others' latency;
+ - memory is bounded: above a bound there is no room, until half of it is free again. Who can wait for room is bounded
+   by the latency that is aimed at, too (`latency_bound`), and there until a piece of it is free. What a partition
+   without progress holds is not counted against the others' latency;
  - what is taken in during one turn of the loop goes out together, in order, no later than its sender waits.
 """
 
@@ -24,20 +23,17 @@ from holdfast.client.produce.failures import UnheardFailures
 from holdfast.client.produce.latency_bound import LatencyBound
 
 # `send` gives way to the event loop after so many events for each partition they go to, or so many in all, or so many
-# bytes, if there is room for more: else nothing would move until there is none. The first is half of a batch of small
-# events, and a millisecond of work. With more for one partition nodes stand idle until the first ones come; with less
-# for several, nodes do much for each piece that comes.
+# bytes: else nothing would move until there is no room. The first is half of a batch of small events. With more for one
+# partition nodes stand idle until the first ones come; with less for several, they do much for each piece that comes.
 YIELD_EVENTS_OF_PARTITION = 1200
 YIELD_EVENTS = 4096
 YIELD_BYTES = 1 << 20
-# It gives way for so many turns. In one of them what came is read, with the event loop of the standard library later
-# than with uvloop, and in the next one those who await it go on.
+# It gives way for so many turns: in one of them what came is read, in the next one those who await it go on.
 TURNS_GIVEN = 3
 
 LOOK_AGAIN_S = 0.02  # a caller that waits for room looks so often whether a partition is stuck
 STUCK_AFTER_S = 0.1  # a partition is, without progress for so long
-# A caller that waits for room because of the latency is woken as soon as there is so much, or half of all: enough for a
-# good piece, and little enough that nodes do not idle between one burst and the next.
+# A caller that waits for room because of the latency is woken as soon as there is so much, or half of all.
 ROOM_BYTES = 256 * 1024
 EVENT_OVERHEAD_BYTES = 200  # reckoned for each event besides its bytes: a million empty ones are not free
 
@@ -93,12 +89,10 @@ class Accumulator:
             if self._looking is None:
                 self._looking = self._loop.call_later(LOOK_AGAIN_S, self._look_again)
             await self._room.wait()
-            # The first of the outcomes that were read together may have made the room: those who await the others are
-            # told first, and do not wait for the next piece to be made.
-            await asyncio.sleep(0)
+            await asyncio.sleep(0)  # first those go on who await the other outcomes that were read together
 
     def _look_again(self) -> None:
-        """Leave out of the reckoning what the partitions without progress hold, while somebody waits for room."""
+        """Leave out of the reckoning what partitions without progress hold."""
         self._looking = None
         stuck = self._stuck(self._loop.time() - STUCK_AFTER_S)
         self._stuck_bytes = sum(size + events * EVENT_OVERHEAD_BYTES for events, size in stuck)
@@ -108,7 +102,7 @@ class Accumulator:
 
     @property
     def turn_is_over(self) -> bool:
-        """Enough was taken in since something went out last; it goes out when the loop comes round."""
+        """Enough was taken in since something went out last."""
         if self._this_turn_bytes >= YIELD_BYTES:
             return True
         if self.this_turn < YIELD_EVENTS_OF_PARTITION:
@@ -122,7 +116,7 @@ class Accumulator:
             await asyncio.sleep(0)
 
     def took_in(self, sender: BatchSender, events: int, size: int) -> None:
-        """Count events and their bytes, which this sender was given; they go out when the turn is over."""
+        """Count what this sender was given; it goes out when the turn is over."""
         options = self._options
         self._touched[sender] = None
         self.events += events

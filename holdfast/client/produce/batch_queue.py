@@ -1,12 +1,10 @@
-"""Queue of what a partition's sender has not settled: batches that were sent, those that wait, and the last of these.
-
-The last may still be filled.
+"""Queue of what a partition's sender has not settled: batches that were sent and those that wait.
 
 Rules never broken:
- - events stand in the order of the calls; a publication is a batch of its own, between what came before and behind it;
+ - events stand in the order of the calls; a publication is a batch of its own;
  - a batch has no more events and bytes than are good for one transfer, unless a single event is larger;
- - what came in this turn of the loop is not given out before it is released. A batch that was released and
-   still waits goes on being filled: so batches grow by themselves while a partition is busy;
+ - what came in this turn of the loop is not given out before it is released. A batch that still waits goes on being
+   filled: so batches grow by themselves while a partition is busy;
  - while SLOTS of them are unanswered, only a full one leaves.
 """
 
@@ -29,6 +27,13 @@ MOST_EVENTS = 2048  # in a batch: eight of them are what a link has unanswered
 MOST_BYTES = BATCH_BYTES - OVERHEAD_BYTES
 SLOTS = 8  # unanswered batches beside which one goes on being filled; a full one gains nothing by that, and leaves
 NO_LIMIT = sys.maxsize
+
+
+def fitting(sizes: Sequence[int], room: int, more: int = 0) -> int:
+    """Count the first ones that have no more bytes than that together, each with some `more`."""
+    if sum(sizes) + more * len(sizes) <= room:
+        return len(sizes)
+    return bisect_right(list(accumulate(size + more for size in sizes)), room)
 
 
 class BatchQueue:
@@ -56,9 +61,11 @@ class BatchQueue:
 
     def add(self, record: bytes, *, body: bool, done: Done | None = None, given: Event | None = None) -> Delivery:
         """One event: its message, or its body. `given`: is to learn its number."""
-        if len(record) > self.largest:
+        size = len(record)
+        if size > self.largest:
             self.check_sizes((record,))
-        batch, place = self._add((record,), len(record), bodies=body)
+        batch = self._filled(size)
+        place = batch.extend((record,), size, bodies=body)
         if done is not None:
             batch.tell(place, done)
         if given is not None:
@@ -72,9 +79,10 @@ class BatchQueue:
         sizes = list(map(len, records))
         at = 0
         while at < len(records):
-            count = self._fitting(sizes[at:] if at else sizes)
-            those = records if count == len(records) else records[at : at + count]
-            batch, place = self._add(those, sum(sizes[at : at + count]), bodies=bodies)
+            batch = self._filled(sizes[at])
+            those = sizes[at : at + self._most_events - batch.events]
+            count = max(1, fitting(those, MOST_BYTES - batch.weight, EVENT_COST))
+            place = batch.extend(records[at : at + count], sum(those[:count]), bodies=bodies)
             for number, event in enumerate(given[at : at + count]):
                 if event is not None:
                     batch.given[place + number] = event
@@ -82,30 +90,13 @@ class BatchQueue:
             at += count
         return parts
 
-    def _add(self, records: Sequence[bytes], size: int, *, bodies: bool) -> tuple[PendingBatch, int]:
+    def _filled(self, size: int) -> PendingBatch:
+        """The batch that takes the next event, of that size: the last one, or a new one behind it."""
         batch = self._open
-        if (
-            batch is None
-            or batch.events + len(records) > self._most_events
-            or batch.weight + size + EVENT_COST * len(records) > MOST_BYTES
-        ):
+        if batch is None or batch.events >= self._most_events or batch.weight + size + EVENT_COST > MOST_BYTES:
             batch = self._open = PendingBatch(self.partition, self._unclaimed)
             self._batches.append(batch)
-        return batch, batch.extend(records, size, bodies=bodies)
-
-    def _fitting(self, sizes: Sequence[int]) -> int:
-        """Count those that go into the batch that is filled; at least one goes into the next, if that one is full."""
-        batch = self._open
-        events, room = self._most_events, MOST_BYTES
-        if batch is not None:
-            events, room = events - batch.events, room - batch.weight
-        count = min(events, len(sizes))
-        if count and sum(sizes[:count]) + EVENT_COST * count > room:
-            count = bisect_right(list(accumulate(size + EVENT_COST for size in sizes[:count])), room)
-        if count or batch is None:
-            return max(1, count)
-        self._open = None
-        return self._fitting(sizes)
+        return batch
 
     def put(self, batch: PendingBatch) -> None:
         """A publication."""
@@ -165,8 +156,7 @@ class BatchQueue:
         """The first one holds no more than that from now on, or one event."""
         batch = self._batches[0]
         assert batch.open is not None, "it was sealed"
-        ends = list(accumulate(len(piece) + EVENT_COST for piece in batch.open.pieces))
-        events = max(1, bisect_right(ends, most_bytes))
+        events = max(1, fitting(list(map(len, batch.open.pieces)), most_bytes, EVENT_COST))
         if events == batch.events:
             return
         rest = batch.cut(events)

@@ -1,14 +1,13 @@
 """A batch of the client, and what its owners hold meanwhile: asked for by awaiting, or told to a callback.
 
 Problem: a program that sends event by event asks seldom what became of one, and a thousand objects kept for each batch
-cost more than to send it: the garbage collector walks through them. So the outcome stands in the batch, and a
-`Delivery` only says which events of which batches it means.
+cost more than to send it. So the outcome stands in the batch, and a `Delivery` only says which events of it it means.
 Rules never broken:
  - a batch is settled exactly once, as confirmed or with the error: all of its events with it;
  - whoever awaits one goes on in the turn of the event loop in which it is settled, before anybody who waits for room.
    Each has a future of its own: one for all, shielded, takes a turn more;
- - a failure of which nobody hears is told to the producer, so that `flush` raises it. A callback hears of its event,
-   and so does a caller that waits for it, unless it stops waiting;
+ - a failure is heard by the callback of its event, or by a caller that waits for it and does not stop. Of each other
+   one the producer is told, so that `flush` raises it;
  - callbacks are called in the order of sending; one that raises is the program's fault, and stops nothing.
 """
 
@@ -48,8 +47,8 @@ class DeliveryResult:
 
 
 class PendingBatch:
-    """Events that go to one partition together: first what is filled, then what is sealed and sent, then what became of
-    it. A batch that is not sent yet may be cut; then `rest` holds what stood behind the cut."""
+    """Events that go to one partition together: first filled, then sealed and sent, then settled. A batch that is not
+    sent yet may be cut; then `rest` holds what stood behind the cut."""
 
     __slots__ = (
         "_asked", "_dones", "_unclaimed", "_waiters", "error", "events", "given", "in_doubt", "is_settled", "number",
@@ -57,7 +56,7 @@ class PendingBatch:
     )  # fmt: skip
 
     def __init__(self, partition: str, unclaimed: Callable[[PendingBatch], None]) -> None:
-        """`unclaimed`: called with it when events of it fail with nobody to tell."""
+        """`unclaimed`: told of it when events of it fail with nobody to hear."""
         self.partition = partition
         self.events = self.size = 0
         self.open: OpenBatch | None = OpenBatch()  # None: it was sealed
@@ -100,8 +99,8 @@ class PendingBatch:
         return self.size + self.events * EVENT_COST
 
     def seal(self, codec: Codec, *, with_digests: bool) -> RecordBatch:
-        """The batch as it is sent, each time the same; nothing is added from now on. `with_digests`: its events are
-        recognised one by one, also in another cut."""
+        """The batch as it is sent, each time the same. `with_digests`: its events are recognised one by one, also in
+        another cut."""
         if self.sealed is None:
             batch = self.open
             assert batch is not None, "it is settled"
@@ -174,7 +173,7 @@ class PendingBatch:
     # ---------------------------------------------------------------- from those who ask
 
     def ask(self, place: int, events: int) -> bool:
-        """Somebody hears of a failure of these from now on. Returns True if nobody did before."""
+        """Note that somebody hears of a failure of these. Returns True if nobody did before."""
         is_new = place not in self._asked
         self._asked[place] = events
         return is_new
@@ -184,7 +183,7 @@ class PendingBatch:
         self._asked = {0: self.events}
 
     def let_go(self, place: int) -> None:
-        """Take back `ask`: that caller hears of no failure, as far as is known here."""
+        """Take back `ask`."""
         self._asked.pop(place, None)
         if self.unheard:
             self._unclaimed(self)
@@ -240,8 +239,8 @@ def publication_of(
 
 
 class Delivery:
-    """The events of one call on their way. Await it for one `DeliveryResult` of them all, with the place of the first
-    event; it raises if any of them was not stored, or may not be."""
+    """The events of one call on their way. Await it for one `DeliveryResult` of them all; it raises if any of them was
+    not stored, or may not be."""
 
     __slots__ = ("_batch", "_count", "_more", "_place")
 
@@ -275,6 +274,10 @@ class Delivery:
                 place, batch = max(0, -here), batch.rest
             yield batch, place, count
 
+    def _first(self) -> tuple[PendingBatch, int]:
+        batch, place, _ = next(iter(self._parts()))
+        return batch, place
+
     @property
     def count(self) -> int:
         """Events of it."""
@@ -288,7 +291,7 @@ class Delivery:
     @property
     def event(self) -> Event | None:
         """The object that an idempotent producer was given, and which learns its number; None: it was none."""
-        batch, place, _ = next(iter(self._parts()))
+        batch, place = self._first()
         return batch.given.get(place)
 
     @property
@@ -308,13 +311,13 @@ class Delivery:
     @property
     def offset(self) -> int | None:
         """That of the first event; None: it is not done, or nobody told."""
-        batch, place, _ = next(iter(self._parts()))
+        batch, place = self._first()
         return None if batch.offset is None or not batch.is_settled else batch.offset + place
 
     @property
     def sequence_number(self) -> int | None:
         """The number of the first event; None: it is not done, or its producer is not idempotent."""
-        batch, place, _ = next(iter(self._parts()))
+        batch, place = self._first()
         return batch.number_at(place) if batch.is_settled else None
 
     @property

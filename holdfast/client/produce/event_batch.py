@@ -1,9 +1,7 @@
 """A batch: events for one place, gathered until there is no more room, published together.
 
-Rules never broken: what was added fits; nothing is added while the batch is being published, since an idempotent
-producer must not give its numbers to something that changes afterwards.
-
-Events are encoded when they are added, and numbered when they are sent: batches may be sent in another order.
+What was added fits, and is encoded. Nothing is added while the batch is being published, since an idempotent producer
+must not give its numbers to something that changes afterwards; they are given when it is sent.
 """
 
 from __future__ import annotations
@@ -57,9 +55,7 @@ class EventBatch:
 
     def try_add(self, event: Event | bytes | str) -> bool:
         """Add an event if there is room for it. An event that no batch has room for raises `EventTooLargeError`."""
-        if self.is_locked:
-            how = "is being" if self._publishing else "was"
-            raise InvalidOperationError(f"the batch {how} published: it is locked")
+        self._check_unlocked("it is locked")
         content = self._content(event)
         size = len(content)
         if size > self.max_bytes:
@@ -86,13 +82,16 @@ class EventBatch:
                 f"no room: {len(self)} events with {self.size_bytes} of {self.max_bytes} bytes are in the batch"
             )
 
+    def _check_unlocked(self, therefore: str) -> None:
+        if self.is_locked:
+            how = "is being published" if self._publishing else "was published before"
+            raise InvalidOperationError(f"the batch {how}: {therefore}")
+
     # ---------------------------------------------------------------- from the producer
 
     def lock(self) -> None:
         """Publishing begins."""
-        if self.is_locked:
-            how = "is being published" if self._publishing else "was published before"
-            raise InvalidOperationError(f"the batch {how}: it cannot be published anew")
+        self._check_unlocked("it cannot be published anew")
         self._publishing, self._published = True, False
 
     def published(self, starting_number: int | None) -> None:

@@ -1,12 +1,11 @@
 """Failures of a producer that nobody has heard of, and what they stop.
 
-Problem: a program that sends and goes on, as most do, would store later events behind one that is missing, and learn of
-it at the end, or never.
+Problem: a program that sends and goes on would store later events behind one that is missing, and never learn of it.
 Rules never broken:
- - somebody has heard of a failure if its event has a callback, or is awaited, or was awaited since; each other one is
-   raised by `flush`, or `close`;
- - until then nothing more is taken in, and what was taken in and has not gone out fails as well, unless the program
-   chose to go on (`after_failure`).
+ - somebody has heard of a failure if its event has a callback, or is or was awaited; each other one is raised by
+   `flush`, or `close`;
+ - until then nothing more is taken in, and what has not gone out fails as well, unless the program chose to go on
+   (`after_failure`).
 """
 
 from __future__ import annotations

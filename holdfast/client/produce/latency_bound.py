@@ -1,11 +1,9 @@
 """How much a producer may have buffered and under way, so that half of what it sends is confirmed within a time.
 
-Problem: what waits in a buffer costs latency and wins nothing, once there is enough of it to keep everybody busy; how
-much that is depends on the rate, which differs by a hundred times between machines and between sizes of events.
-So the bound is measured against its purpose: while it binds, the median latency moves it.
+Problem: what waits in a buffer costs latency and wins nothing once everybody is busy; how much that is depends on the
+rate. So the bound is measured against its purpose: while it binds, the median latency moves it.
 Rules never broken:
- - it moves only by what was measured while somebody waited for room: a program that sends little proves nothing;
- - what was taken in before the bound moved last says nothing of it, and is not counted;
+ - it moves only by what was measured while somebody waited for room, and since it moved last;
  - it never falls under what keeps the nodes busy at a good price, also where that takes longer than the target.
 Rejected: the rate of confirmations times the target (Little's law). That bounds the average of a buffer that is always
 full; it hardly ever is, and where some confirmations take much longer than most, the median is far from the average.

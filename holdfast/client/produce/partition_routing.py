@@ -77,9 +77,9 @@ class Partitions:
 
     def sender(self, partition: str) -> PartitionSender:
         """The one of this partition, which is one of the log's."""
-        return self._senders.get(partition) or self._new_sender(partition)
-
-    def _new_sender(self, partition: str) -> PartitionSender:
+        sender = self._senders.get(partition)
+        if sender is not None:
+            return sender
         options, identity = self._options, None
         if options.idempotent:
             own = options.partition_options.get(partition, PartitionPublishingOptions())

@@ -3,16 +3,13 @@
 Problem: events of one key must stay in order although links break, leaders move and answers get lost; and what an
 idempotent producer sends again must be recognised.
 Rules never broken:
- - batches leave in the order in which they came, over one link at a time; one that stands alone for a named producer
-   leaves when nothing is unanswered, and nothing leaves beside it (IP-4);
+ - batches leave in the order in which they came, over one link at a time; nothing is sent beside one that stands alone
+   for a named producer (IP-4);
  - a batch is forgotten only when the node accepted it, refused it for good, or its owners were told that it failed;
- - after any failure everything unconfirmed is sent again *from the first unconfirmed one on, in order*, the same sealed
-   batches with the same numbers. Copies that this makes without numbers are counted (`resent`);
- - numbers are given when a batch is sent first, and the state advances by what was accepted. What was given up in doubt
-   leaves it where it was: published again, it gets the same numbers, and the node recognises what it has;
- - a refusal that concerns the numbers of a producer that the program named ends publishing to this partition for good.
-   Another one renews itself (KIP-360): it takes a higher level, which shuts out whatever of the old one is still on its
-   way. Only what was certainly not stored goes on so: the owners of what is in doubt are told.
+ - after any failure everything unconfirmed is sent again, in order: the same sealed batches with the same numbers;
+ - a refusal of its numbers ends a named producer in this partition. Another one renews itself (KIP-360): a higher level
+   shuts out what is still on its way. Only what was certainly not stored goes on so: the owners of what is in doubt are
+   told.
 Rejected: resending single batches as their answers come back: a released one would then overtake its successors.
 
 | state     | batch, slot free | accepted | again     | refused                     | link ends          |
@@ -23,9 +20,8 @@ Rejected: resending single batches as their answers come back: a released one wo
 | quiescing | waits            | settles  | notes it  | settles; numbered notes it  | it is decided      |
 | failed    | fails            |          |           |                             |                    |
 
-Idle is without a task, failed with `_failed_by`, open with `_is_open`. From quiescing, when nothing is unanswered any
-more, all that was not settled is taken back, and the sender is open if the link lives, else attaching. In every state
-no progress for `delivery_timeout_s` gives up what is here.
+Idle is without a task, failed with `_failed_by`, open with `_is_open`. When nothing is unanswered any more, quiescing
+takes back what was not settled. In every state no progress for `delivery_timeout_s` gives up what is here.
 """
 
 from __future__ import annotations
@@ -100,8 +96,7 @@ class PartitionSender:
         stats: ProducerStats,
         accumulator: Accumulator,
     ) -> None:
-        """`identity`: of an idempotent producer. `accumulator`: keeps the books of the producer about all its
-        partitions."""
+        """`identity`: of an idempotent producer."""
         self.partition, self.what = partition, f"{log}, partition {partition}"
         most_unanswered = min(options.window, protocol.MOST_EVENTS_UNANSWERED)
         self.queue = BatchQueue(partition, most_unanswered, accumulator.failures.add)
@@ -127,7 +122,7 @@ class PartitionSender:
             raise self._failed_by.with_traceback(None)
 
     async def properties(self) -> PartitionPublishingProperties:
-        """Opens the partition if that has not been done. What was known before an end can still be read."""
+        """Open the partition if need be. What was known before an end can still be read."""
         identity = self._identity
         if identity is None:
             return PartitionPublishingProperties(is_idempotent_publishing_enabled=False)
@@ -143,14 +138,16 @@ class PartitionSender:
         """The turn is over: send what may be sent now, unless it would stand behind what is missing."""
         failures = self._accumulator.failures
         if failures.stopped and (failure := failures.first()) is not None:
-            self._drop_unsent(failure)
+            unsent = self.queue.withdraw(lambda one: one.sealed is None)
+            events = sum(batch.events for batch in unsent)
+            text = f"{events} events were not sent, since one failed before"
+            self._stats.failed += self._finish(unsent, UndeliveredError.of(text, events, failure))
         self._begin_to_wait()
         self.queue.release()
         self._go_on()
 
     async def until_decided(self, batch: PendingBatch) -> None:
-        """A batch that stands alone is not waited for any more. Returns when it is known what became of it, or it was
-        given up; at once if it was not sent."""
+        """Return when it is known what became of a batch that nobody waits for, or it was given up."""
         if self._withdrawn(batch):
             return
         with contextlib.suppress(TimeoutError):
@@ -161,14 +158,8 @@ class PartitionSender:
                 if not batch.is_settled:
                     self._give_up(batch)
 
-    def _drop_unsent(self, why: HoldfastError) -> None:
-        batches = self.queue.withdraw(lambda one: one.sealed is None)
-        events = sum(batch.events for batch in batches)
-        text = f"{events} events were not sent, since one failed before"
-        self._stats.failed += self._finish(batches, UndeliveredError.of(text, events, why))
-
     async def close(self) -> None:
-        """Stop; what is outstanding is not waited for, its owners are told."""
+        """Stop, and tell the owners of what is outstanding."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -193,8 +184,7 @@ class PartitionSender:
     # ---------------------------------------------------------------- sending
 
     def _begin_to_wait(self) -> None:
-        """Nothing was awaited until now: the bound on progress starts here."""
-        if not self._outstanding:
+        if not self._outstanding:  # the bound on progress starts here
             self._progress_at_s = self._loop.time()
 
     def _go_on(self) -> None:
@@ -312,7 +302,7 @@ class PartitionSender:
         self._to_decide()
 
     def _is_final(self, error: HoldfastError) -> bool:
-        """Tell whether an error of the numbers, or of the log, ends publishing: no renewal helps."""
+        """Tell whether an error ends publishing: no renewal helps."""
         renewable = not self._is_named and isinstance(error, ProducerStateError)
         return self._identity is not None and isinstance(error, FATAL) and not renewable
 
@@ -323,7 +313,7 @@ class PartitionSender:
     # ---------------------------------------------------------------- the life of a sender
 
     async def _run(self) -> None:
-        """Attach as long as something waits; ends with nothing outstanding and without a link."""
+        """Attach as long as something waits."""
         backoff = Backoff()
         while self._failed_by is None and (self._outstanding or self._link is not None):
             try:
@@ -412,8 +402,7 @@ class PartitionSender:
             asked.settle(error)
 
     async def _until_trouble(self) -> None:
-        """Return when the link ended, when an answer has to be decided on, or when there was no progress with events
-        on it for too long."""
+        """Return when the link ended, an answer has to be decided on, or there was no progress for too long."""
         since_s = self._loop.time()  # a fresh link gets its time, however long its predecessor was stuck
         while self._is_open:
             left_s = self._delivery_timeout_s * STALL_SHARE
@@ -428,7 +417,7 @@ class PartitionSender:
             await self._wait(bound_s - self._loop.time())
 
     async def _wait(self, bound_s: float) -> None:
-        """Return when something has happened. The link is abandoned if the time for that is over."""
+        """Return when something has happened; abandon the link if nothing does in time."""
         self._woken.clear()
         if bound_s <= 0:
             self._abandon_link(TimeoutExpiredError(f"{self.what}: the link made no progress"))
@@ -459,20 +448,18 @@ class PartitionSender:
             self._decide(found[0][0], _reason(answer))
 
     def _decide(self, batch: PendingBatch, error: Error) -> None:
-        """The first batch that is not accepted was refused; what came behind it was refused for its sake."""
+        """Deal with the first batch, which was refused; what came behind it was refused for its sake."""
         identity = self._identity
         assert identity is not None, "without numbers a refusal settles its batch"
         message = f"{self.what}: event {batch.number} refused: {error}"
         kind = ProducerStateError if error.condition == NOT_ALLOWED else FATAL_TO_PRODUCERS.get(error.condition)
-        if kind is not None:
-            failure = kind(message, condition=error.condition)
-            if self._is_final(failure):
-                self._failed_by = self._failed_by or failure
-                return
-            if not identity.is_renewed:
-                self._renew(failure)
-                return
-        self._refuse(batch, RejectedError(message, condition=error.condition))
+        failure = None if kind is None else kind(message, condition=error.condition)
+        if failure is not None and self._is_final(failure):
+            self._failed_by = self._failed_by or failure
+        elif failure is not None and not identity.is_renewed:
+            self._renew(failure)
+        else:
+            self._refuse(batch, RejectedError(message, condition=error.condition))
 
     def _refuse(self, batch: PendingBatch, refusal: HoldfastError) -> None:
         """Take out the first batch, since no node takes it, and the numbers off those that were sent behind it."""
@@ -485,9 +472,7 @@ class PartitionSender:
             return
         text = f"{batch.events} events for {self.what} may be stored since they were sent first, and were refused now"
         advice = None if self._identity is None else ADVICE_TO_PUBLISH_AGAIN
-        told = UndeliveredError(f"{text}: {refusal}", count=batch.events, advice=advice)
-        told.__cause__ = refusal
-        self._stats.failed += self._finish([batch], told)
+        self._stats.failed += self._finish([batch], _undelivered(text, batch.events, refusal, advice))
 
     def _renew(self, why: HoldfastError) -> None:
         """Begin with new numbers, which shuts out whatever is still on its way with old ones."""
@@ -510,9 +495,7 @@ class PartitionSender:
 
     def _for_ever_in_doubt(self, events: int, why: HoldfastError | None) -> UndeliveredError:
         text = f"{events} events for {self.what} may be stored or not, and nobody can tell any more"
-        error = UndeliveredError(text if why is None else f"{text}: {why}", count=events, advice=ADVICE_ON_DOUBT)
-        error.__cause__ = why
-        return error
+        return _undelivered(text, events, why, ADVICE_ON_DOUBT)
 
     def _take_numbers_off(self, identity: ProducerIdentity) -> None:
         """Take the numbers off what was sent; the next ones are those behind what was accepted."""
@@ -560,8 +543,7 @@ class PartitionSender:
                     batch.publication.doubted_as = self._identity.numbering(batch.number)
 
     def check_again(self, publication: EventBatch) -> bool:
-        """Tell whether this was published before, and may be stored. Raises UndeliveredError if nobody would recognise
-        it, since this producer has begun anew."""
+        """Tell whether this was published before, and may be stored. Raises UndeliveredError if nobody would know."""
         identity, doubted_as = self._identity, publication.doubted_as
         if doubted_as is None or identity is None or not identity.renews:
             return False
@@ -571,23 +553,26 @@ class PartitionSender:
         return True
 
     def _fail(self, batches: list[PendingBatch], error: HoldfastError) -> None:
+        """Give these up: buffered events fail together, each publication by itself."""
         self._note_doubt(batches)
-        told, events = error, 0
         buffered = [batch for batch in batches if not batch.stands_alone]
-        if not isinstance(error, LogDeletedError if self._identity is None else FATAL):  # those say it themselves
-            told = self._not_confirmed(buffered, error, None)
-        events += self._finish(buffered, told)
-        for batch in [batch for batch in batches if batch.stands_alone]:
-            again = batch.publication is not None or self._is_named
-            advice = ADVICE_TO_PUBLISH_AGAIN if again else ADVICE_ON_DOUBT
-            events += self._finish([batch], self._not_confirmed([batch], error, advice) if error.retriable else error)
+        events = self._finish(buffered, self._given_up(buffered, error))
+        for batch in batches:
+            if batch.stands_alone:
+                events += self._finish([batch], self._given_up([batch], error))
         self._stats.failed += events
         if events and not isinstance(error, ClosedError):
             self._network.log_lines.given_up(events, self.what, error)
 
-    def _not_confirmed(self, batches: list[PendingBatch], error: HoldfastError, advice: str | None) -> UndeliveredError:
-        events = sum(batch.events for batch in batches)
-        return UndeliveredError.of(f"{events} events for {self.what} were not confirmed", events, error, advice=advice)
+    def _given_up(self, batches: list[PendingBatch], error: HoldfastError) -> HoldfastError:
+        """Return what the owners of these are told. An error that says that nothing more is stored is told as it is."""
+        events, advice = sum(batch.events for batch in batches), None
+        final = isinstance(error, LogDeletedError if self._identity is None else FATAL)
+        if batches and batches[0].stands_alone:
+            final, again = not error.retriable, batches[0].publication is not None or self._is_named
+            advice = ADVICE_TO_PUBLISH_AGAIN if again else ADVICE_ON_DOUBT
+        text = f"{events} events for {self.what} were not confirmed"
+        return error if final else UndeliveredError.of(text, events, error, advice=advice)
 
     def _finish(self, batches: Iterable[PendingBatch], error: HoldfastError) -> int:
         """Tell the owners of batches that they failed. Returns the number of events."""
@@ -601,9 +586,14 @@ class PartitionSender:
         return events
 
 
+def _undelivered(text: str, events: int, why: HoldfastError | None, advice: str | None) -> UndeliveredError:
+    error = UndeliveredError(text if why is None else f"{text}: {why}", count=events, advice=advice)
+    error.__cause__ = why
+    return error
+
+
 def _offset_in(state: DeliveryState) -> int | None:
-    """The offset of a batch that has this outcome, which AMQP's `accepted` has no room for; None: it is another one, or
-    the node answers in plain AMQP."""
+    """The offset of a batch that has this outcome; None: it is another one, or the node answers in plain AMQP."""
     if not isinstance(state, OtherState) or state.code != protocol.STORED_CODE:
         return None
     match state.fields:

@@ -3,9 +3,8 @@
 Rule never broken: the numbers of one producer group and owner level in a partition run without a gap, from 0 to
 2^31 - 1 and then again from 0, and a number never means two events.
 
-The words are those of the Event Hubs proposal. On the wire: `producer-id` (group), `producer-epoch` (owner level),
-`producer-sequence-number`. The starting number is that of the last event published: so saved properties are the options
-to go on with.
+The words are those of the Event Hubs proposal; on the wire `producer-id` is the group, `producer-epoch` the owner
+level. The starting number is that of the last event published: so saved properties are the options to go on with.
 """
 
 from __future__ import annotations
@@ -65,8 +64,7 @@ class ProducerIdentity:
         self.last, self.next, self.known, self.is_renewed, self.has_doubt = None, 0, False, True, False
 
     def adopt(self, properties: Mapping[str, Any], what: str, *, is_publishing: bool) -> None:
-        """Take over what the node answered. `is_publishing`: events that have numbers are not accepted yet, and the
-        next ones stand behind them."""
+        """Take over what the node answered. `is_publishing`: numbers were given that are not accepted yet."""
         names = (protocol.PRODUCER_ID, protocol.PRODUCER_EPOCH, protocol.PRODUCER_SEQUENCE)
         values = [properties.get(name) for name in names]
         if any(not isinstance(value, int) or isinstance(value, bool) for value in values):

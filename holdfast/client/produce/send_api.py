@@ -9,22 +9,20 @@ Rules never broken:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import accumulate
 from typing import Any
 
 from holdfast.amqp.messages.data_section import MAX_HEAD_BYTES
 from holdfast.client.errors import BufferFullError, ConfigurationError, InvalidOperationError
 from holdfast.client.events import Event, as_event, encode_event, key_section
 from holdfast.client.produce.accumulator import Accumulator, BatchSender
+from holdfast.client.produce.batch_queue import fitting
 from holdfast.client.produce.delivery import Delivery, DeliveryResult, Done, claim
 from holdfast.client.produce.event_batch import EventBatch
 from holdfast.client.produce.partition_routing import Partitions
 from holdfast.records.record_batch import with_heads
 
-# A call may bring any number of events, and neither holds up the event loop nor fills more of a buffer than there is.
-# So it is taken in by pieces; between them others get their turn, and room is awaited.
+# A call of any number of events is taken in by pieces; between them others get their turn, and room is awaited.
 PIECE_EVENTS = 1024
 PIECE_BYTES = 512 * 1024
 BODIES = frozenset({bytes, str})
@@ -50,10 +48,9 @@ class Sending(ABC):
 
     @abstractmethod
     def _sender(self, partition: str) -> BatchSender | None:
-        """Return the sender to which events are given now. None: it has to be opened first. Raises if it takes none."""
+        """Return the sender to which events are given now. None: `_open` has to open it. Raises if it takes none."""
 
     async def _open(self, partition: str) -> None:
-        """Open the sender of a partition."""
         raise NotImplementedError
 
     async def _wait_for_room(self) -> None:
@@ -75,18 +72,15 @@ class Sending(ABC):
         done: Done | None = None,
     ) -> Delivery:
         """Buffer one event, waiting for room if need be. What became of it: await the `Delivery` that is returned, or
-        give `done`: it is called with None (confirmed) or with the error. Under a transaction it counts, once it is
-        confirmed, with the commit, which waits for all. Of a producer the next calls raise what failed where nobody
-        asked, until `flush` has."""
+        give `done`: it is called with None (confirmed) or with the error. Under a transaction it counts with the
+        commit, which waits for all. The next calls of a producer raise what failed where nobody asked, until `flush`
+        has."""
         accumulator = self._accumulator
         if not accumulator.has_room:
             await self._wait_for_room()
         if self._barred or accumulator.failures.stopped:
             self._check_takes()
-        record, key, is_body, given = self._encoded(event, key, properties)
-        if self._named:
-            self._check_place(key, partition)
-        place = self._partitions.place_for(key, partition)
+        record, is_body, place, given = self._encoded(event, key, partition, properties)
         sender = self._sender(place) or await self._opened(place)
         delivery = self._take_one(sender, record, given, done, body=is_body)
         if accumulator.turn_is_over:
@@ -102,13 +96,11 @@ class Sending(ABC):
         properties: Mapping[str, Any] | None = None,
         done: Done | None = None,
     ) -> Delivery:
-        """Buffer one event as `send` does, or raise `BufferFullError`: there is no room; or this is the first event
-        under a transaction for its partition, to which a link has to be opened."""
+        """Buffer one event as `send` does, or raise `BufferFullError`: there is no room, or a transaction has to open
+        its link to the partition first."""
         self._check_takes()
         self._accumulator.check_room()
-        record, key, is_body, given = self._encoded(event, key, properties)
-        self._check_place(key, partition)
-        place = self._partitions.place_for(key, partition)
+        record, is_body, place, given = self._encoded(event, key, partition, properties)
         sender = self._sender(place)
         if sender is None:
             raise BufferFullError(f"the link to partition {place} is not open yet")
@@ -154,8 +146,10 @@ class Sending(ABC):
         kinds = set(map(type, listed))
         are_bodies = kinds <= BODIES
         first_of = self._bodies if are_bodies else self._any
-        place = self._place_of_all(() if are_bodies else listed, key, partition)
-        self._check_place(key, partition, listed)
+        have_keys = not are_bodies and _have_keys(listed)
+        self._check_place(partition, keyed=have_keys or key is not None)
+        by_keys = have_keys and key is None and partition is None
+        place = None if by_keys else self._partitions.place_for(key, partition)
         if key is None and partition is None and place is not None:
             self._partitions.turn_passes()
         parts: list[Delivery] = []
@@ -186,17 +180,10 @@ class Sending(ABC):
             raise
         return Delivery.of(parts, place or "")
 
-    def _place_of_all(self, events: Iterable[object], key: str | None, partition: str | None) -> str | None:
-        """The partition to which all of them go. None: each event goes where its own key says."""
-        named = key is not None or partition is not None
-        if not named and any(isinstance(event, Event) and event.key is not None for event in events):
-            return None
-        return self._partitions.place_for(key, partition)
-
     def _bodies(self, bodies: list[bytes], key: str | None, place: str | None) -> list[Records]:
         """The first of these, as many as make a piece. No step is made for each of them."""
         assert place is not None, "bodies have no keys of their own"
-        records = bodies = bodies[: _fitting(list(map(len, bodies)))]
+        records = bodies = bodies[: _piece(list(map(len, bodies)))]
         if key is not None:
             front = key_section(key)
             records = [front + message for message in with_heads(bodies)]
@@ -205,7 +192,7 @@ class Sending(ABC):
     def _any(self, events: list[Event | bytes | str], key: str | None, place: str | None) -> list[Records]:
         """The first of these, as many as make a piece, by where they go."""
         whole = [as_event(event, key, None) for event in events]
-        whole = whole[: _fitting([len(one.body) for one in whole])]
+        whole = whole[: _piece([len(one.body) for one in whole])]
         by_place: dict[str, tuple[list[bytes], list[Event | None]]] = {}
         for event, one in zip(events, whole, strict=False):
             to = self._partitions.place_for(one.key, None) if place is None else place
@@ -252,7 +239,7 @@ class Sending(ABC):
             )
         else:
             batch = list(batch)
-            self._check_place(key, partition, batch)
+            self._check_place(partition, keyed=key is not None or _have_keys(batch))
         await self._wait_for_room()
         self._check_takes()
         place = self._partitions.place_for(key, partition)
@@ -281,10 +268,10 @@ class Sending(ABC):
         return sender
 
     def _encoded(
-        self, event: Event | bytes | str, key: str | None, properties: Mapping[str, Any] | None
-    ) -> tuple[bytes, str | None, bool, Event | None]:
-        """Return what is sent of an event, its key, whether that is its body alone, and the object that learns its
-        number."""
+        self, event: Event | bytes | str, key: str | None, partition: str | None, properties: Mapping[str, Any] | None
+    ) -> tuple[bytes, bool, str, Event | None]:
+        """Return what is sent of an event, whether that is its body alone, its partition, and the object that learns
+        its number."""
         given: Event | None = None
         if isinstance(event, bytes):
             body = event
@@ -295,14 +282,17 @@ class Sending(ABC):
                 given = event
         if len(body) > MAX_MESSAGE_BYTES:
             raise ConfigurationError(f"an event of {len(body)} bytes is more than any message holds")
+        if self._named:
+            self._check_place(partition, keyed=key is not None)
+        place = self._partitions.place_for(key, partition)
         is_body = key is None and not properties
-        return body if is_body else encode_event(body, key, properties), key, is_body, given
+        return body if is_body else encode_event(body, key, properties), is_body, place, given
 
-    def _check_place(self, key: str | None, partition: str | None, events: Iterable[object] = ()) -> None:
+    def _check_place(self, partition: str | None, *, keyed: bool) -> None:
         """Raise ConfigurationError for what a producer with `partition_options` cannot do (Event Hubs, IP-2)."""
         if not self._named:
             return
-        if key is not None or any(isinstance(event, Event) and event.key is not None for event in events):
+        if keyed:
             raise ConfigurationError(
                 "a producer with partition_options publishes to partitions, not by key",
                 advice="name the partition, or leave partition_options out",
@@ -314,6 +304,10 @@ class Sending(ABC):
             )
 
 
-def _fitting(sizes: list[int]) -> int:
+def _piece(sizes: list[int]) -> int:
     """Count those of these that go into a piece."""
-    return len(sizes) if sum(sizes) <= PIECE_BYTES else max(1, bisect_right(list(accumulate(sizes)), PIECE_BYTES))
+    return max(1, fitting(sizes, PIECE_BYTES))
+
+
+def _have_keys(events: Iterable[object]) -> bool:
+    return any(isinstance(event, Event) and event.key is not None for event in events)
