@@ -42,7 +42,7 @@ from holdfast.client.produce.send_api import Sending
 from holdfast.client.transact.group_member import (
     DEFAULT_LEASE_S,
     GroupMember,
-    GroupNames,
+    MemberNames,
     MemberTransactor,
 )
 from holdfast.client.transact.transaction import Transaction
@@ -267,10 +267,8 @@ class ProducerClient(Sending):
         `lease_s`: a process that hangs for so long loses what it has written. `idle_s`: so does a program that asks
         nothing of the member for so long; None: it may take its time."""
         self._check_open()
-        transactor = MemberTransactor(
-            self._servers, self.log, self.options, GroupNames(writer, batch, run),
-            part=part, attempt=attempt, lease_s=lease_s, idle_s=idle_s,
-        )  # fmt: skip
+        names = MemberNames(writer, batch, run, part, attempt, lease_s, idle_s)
+        transactor = MemberTransactor(self._servers, self.log, self.options, names)
         return GroupMember(self._partitions, transactor)
 
     @property

@@ -6,10 +6,9 @@
         producer.send(b"...", key="IBM")
         producer.flush()
 
-Each client here wraps one of `holdfast.client` that runs on a thread of its own. A method passes its call to that
-thread and waits. Methods and errors are as described there, with these differences: iteration is plain `for`; a
-`Delivery` has `result()` instead of `await`; callbacks (`done`, `on_confirmed`) run on the client's thread, and must
-not call the client.
+Each client here wraps one of `holdfast.client` that runs on a thread of its own: a method has its call made there, and
+waits. Methods and errors are as described there, but iteration is plain `for`, a `Delivery` has `result()` instead of
+`await`, and callbacks (`done`, `on_confirmed`) run on the client's thread, and must not call the client.
 
 Threads may share a client. For many events prefer `send_many` or `send_batch`: confirming single events one by one
 costs a round trip each.

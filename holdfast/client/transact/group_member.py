@@ -7,7 +7,7 @@ Rules:
  - a member returns its id only after the nodes have noted that it is prepared. So every winner is whole;
  - after any earlier failure the part does not count, and another attempt has to write it again;
  - the member beats at least four times in each lease. If beats stop, the nodes roll its part back, so that no reader
-   waits for it. A process may live on while its program hangs. So with an idle time, a member that gets no call for so
+   waits for it. A process may live on while its program hangs: with an idle time, a member that gets no call for so
    long gives its part up.
 """
 
@@ -31,8 +31,8 @@ from holdfast.client.errors import (
 from holdfast.client.options import ProducerOptions
 from holdfast.client.produce.delivery import PendingBatch
 from holdfast.client.produce.partition_routing import Partitions
-from holdfast.client.transact.transaction import BaseTransaction, TransactionPhase
-from holdfast.client.transact.transaction_manager import Transactor, Unanswered
+from holdfast.client.transact.transaction import BaseTransaction
+from holdfast.client.transact.transaction_manager import Transactor
 
 log = logging.getLogger("holdfast.client")
 
@@ -58,65 +58,63 @@ class GroupNames:
             raise ConfigurationError(f"a batch is a number from 0 on, not {self.batch!r}")
 
 
+@dataclass(frozen=True)
+class MemberNames(GroupNames):
+    """Name of a member: its group and its part of the batch; with the times after which it is let go."""
+
+    part: str
+    attempt: str
+    lease_s: float
+    idle_s: float | None
+
+    def check(self) -> None:
+        super().check()
+        if not self.part:
+            raise ConfigurationError("a member writes a part of the batch: name it")
+        if not MIN_LEASE_S <= self.lease_s <= MAX_LEASE_S:
+            raise ConfigurationError(f"a lease is {MIN_LEASE_S:g} to {MAX_LEASE_S:g} seconds, not {self.lease_s:g}")
+
+
 class MemberTransactor(Transactor):
     """The transactor of a member. Each of its connections is another member: events sent over a broken one are lost."""
 
     fenced_as = GroupFencedError
 
     def __init__(
-        self,
-        servers: str | Sequence[str],
-        log_name: str,
-        options: ProducerOptions,
-        names: GroupNames,
-        *,
-        part: str,
-        attempt: str,
-        lease_s: float,
-        idle_s: float | None,
+        self, servers: str | Sequence[str], log_name: str, options: ProducerOptions, names: MemberNames
     ) -> None:
         names.check()
-        if not part:
-            raise ConfigurationError("a member writes a part of the batch: name it")
-        if not MIN_LEASE_S <= lease_s <= MAX_LEASE_S:
-            raise ConfigurationError(f"a lease is {MIN_LEASE_S:g} to {MAX_LEASE_S:g} seconds, not {lease_s:g}")
         super().__init__(servers, log_name, options)
-        self._names, self._part, self._attempt = names, part, attempt
-        self.lease_s, self.idle_s = lease_s, idle_s
+        self.names = names
 
     @property
     def what(self) -> str:
-        return f"part {self._part!r} of batch {self._names.batch} of {self._names.writer!r}"
+        return f"part {self.names.part!r} of batch {self.names.batch} of {self.names.writer!r}"
 
     def properties(self) -> dict[str, Any]:
-        """Properties of the attach of a control link."""
+        names = self.names
         return {
-            protocol.GROUP_WRITER: self._names.writer,
-            protocol.GROUP_BATCH: self._names.batch,
-            protocol.GROUP_RUN: self._names.run,
-            protocol.GROUP_PART: self._part,
-            protocol.GROUP_ATTEMPT: self._attempt,
-            protocol.GROUP_LEASE: uint(round(self.lease_s * 1000)),
+            protocol.GROUP_WRITER: names.writer,
+            protocol.GROUP_BATCH: names.batch,
+            protocol.GROUP_RUN: names.run,
+            protocol.GROUP_PART: names.part,
+            protocol.GROUP_ATTEMPT: names.attempt,
+            protocol.GROUP_LEASE: uint(round(names.lease_s * 1000)),
         }
 
     @property
     def member(self) -> str | None:
         """Return the id of the member that this connection is. None: there is no connection, or the node is older."""
-        told = None if self._control is None else self._control.properties.get(protocol.GROUP_MEMBER)
+        told = None if self._open is None else self._open[1].properties.get(protocol.GROUP_MEMBER)
         return None if told is None else str(told)
 
-    async def commit(self, txn_id: bytes, *, empty: bool) -> None:
-        """Prepare the member's transaction."""
-        try:
-            await self.discharge(txn_id, fail=False)
-        except Unanswered as lost:
-            await self.drop()
-            if isinstance(lost.why, GroupFencedError):
-                raise lost.why from lost
-            raise TransactionRolledBackError(
-                f"{self.what}: it is not known whether it is prepared ({lost.why}); nobody was given its id, so that "
-                "it cannot be among the winners"
-            ) from lost
+    async def _unanswered(self, txn_id: bytes, why: HoldfastError, *, empty: bool) -> None:
+        if isinstance(why, GroupFencedError):
+            raise why
+        raise TransactionRolledBackError(
+            f"{self.what}: it is not known whether it is prepared ({why}); nobody was given its id, so that it cannot "
+            "be among the winners"
+        ) from why
 
 
 class GroupMember(BaseTransaction):
@@ -143,7 +141,6 @@ class GroupMember(BaseTransaction):
         try:
             await super().begin()
         except BaseException:
-            self._is_over()
             await self._transactor.close()
             raise
 
@@ -153,18 +150,18 @@ class GroupMember(BaseTransaction):
             if self._waits:
                 self._hear()
             if transactor.ended is None:
-                idle_s = transactor.idle_s
+                idle_s = transactor.names.idle_s
                 if idle_s is not None and loop.time() - self._heard_s >= idle_s:
                     log.warning("%s: nothing was asked of its member for %g s, it is let go", transactor.what, idle_s)
                     await transactor.drop()
                 else:
                     transactor.connection.beat()
-            await asyncio.sleep(transactor.lease_s / BEATS)
+            await asyncio.sleep(transactor.names.lease_s / BEATS)
 
     @property
     def _waits(self) -> bool:
         """True while something that was asked is not answered."""
-        asking = self._state is not TransactionPhase.OPEN or self._beginning.locked() or self._attaching.locked()
+        asking = not self._may_end or self._beginning.locked() or self._attaching.locked()
         return asking or self._accumulator.events > 0
 
     def _hear(self) -> None:

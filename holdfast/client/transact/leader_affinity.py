@@ -1,10 +1,8 @@
 """Home of a producer's transactions: the node that leads the one partition to which they write.
 
-A transaction belongs to one connection. Its node forwards events of partitions that it does not lead as a gateway,
-which costs each batch a hop. But many programs write to one partition for long.
-
-A home is only a matter of speed; no call waits for it or fails because of it. When several transactions in a row have
-written to the same partition, a task looks for its leader. The producer moves there between two transactions.
+The node of a transaction's connection forwards events of partitions that it does not lead, which costs each batch a
+hop. So when several transactions in a row have written to the same partition, a task looks for its leader, and the
+producer moves there between two of them. A home is only a matter of speed; no call waits for it or fails because of it.
 """
 
 from __future__ import annotations
@@ -30,7 +28,6 @@ class Home:
     """Implements `SenderOwner`, of a link over which nothing is sent."""
 
     def __init__(self, servers: str | Sequence[str], log_name: str, options: NetworkOptions) -> None:
-        """Prepare the search; it never happens if the options do not follow redirects."""
         self.found: Address | None = None  # a home to which the producer has not moved yet
         self._servers, self._log, self._options = servers, log_name, options
         self._partition: str | None = None

@@ -8,14 +8,14 @@ Rules:
  - after any failure it rolls back, whatever its owner asks for;
  - it ends once. `commit` returns only if the transaction was committed; its errors tell the outcome.
 
-| state        | begin | send, commit_offsets | commit | abort  | fails        |
-| ------------ | ----- | -------------------- | ------ | ------ | ------------ |
-| NEW          | OPEN  |                      |        |        |              |
-| OPEN         |       | OPEN                 | ENDING | ENDING | OPEN, doomed |
-| OPEN, doomed |       |                      | ENDING | ENDING | OPEN, doomed |
-| ENDING       |       |                      |        |        | ENDING       |
+| state        | begin | send, commit_offsets | commit | abort | fails        |
+| ------------ | ----- | -------------------- | ------ | ----- | ------------ |
+| new          | open  |                      |        |       |              |
+| open         |       | open                 | ended  | ended | open, doomed |
+| open, doomed |       |                      | ended  | ended | open, doomed |
+| ended        |       |                      |        |       | ended        |
 
-and from ENDING to COMMITTED, ROLLED_BACK, or UNKNOWN. What the table leaves empty raises.
+New is without `txn_id`, doomed with `_why`, ended with `ending`. What the table leaves empty raises.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from enum import Enum, auto
 from types import TracebackType
 from typing import Self
 
@@ -42,7 +41,6 @@ from holdfast.client.errors import (
     ProducerFencedError,
     RejectedError,
     TimeoutExpiredError,
-    TransactionOutcomeUnknownError,
     TransactionRolledBackError,
 )
 from holdfast.client.options import ProducerOptions
@@ -63,15 +61,6 @@ MOST_UNDER_WAY = 2000
 NOTED_AT_ONCE = 8  # positions: each needs two links, and a connection has a limit of links
 
 
-class TransactionPhase(Enum):
-    NEW = auto()
-    OPEN = auto()
-    ENDING = auto()
-    COMMITTED = auto()
-    ROLLED_BACK = auto()
-    UNKNOWN = auto()
-
-
 class BaseTransaction(Sending):
     """A transaction of a producer, or a member of a group; these differ in their ends."""
 
@@ -81,7 +70,6 @@ class BaseTransaction(Sending):
         self.txn_id = b""
         self._partitions, self._transactor, self._options = partitions, transactor, transactor.options
         self._accumulator = Accumulator(self._options)
-        self._state = TransactionPhase.NEW
         self._why: HoldfastError | None = None  # why it is doomed, and can only be rolled back
         self._touched = False  # something was sent under it, or is about to be
         self._answers = 0
@@ -110,10 +98,13 @@ class BaseTransaction(Sending):
 
     async def begin(self) -> None:
         """Begin the transaction; `async with` does it."""
-        if self._state is not TransactionPhase.NEW:
-            raise InvalidOperationError("the transaction was begun before", advice="begin another one")
-        self.txn_id = await self._transactor.declare()
-        self._state = TransactionPhase.OPEN
+        try:
+            if self.txn_id:
+                raise InvalidOperationError("the transaction was begun before", advice="begin another one")
+            self.txn_id = await self._transactor.declare()
+        except BaseException:
+            self._is_over()
+            raise
 
     async def __aenter__(self) -> Self:
         await self.begin()
@@ -127,21 +118,19 @@ class BaseTransaction(Sending):
 
     @property
     def _may_end(self) -> bool:
-        return self._state is TransactionPhase.OPEN
+        return bool(self.txn_id) and self.ending is None
 
-    def _unfit(self, what: str) -> InvalidOperationError:
-        return InvalidOperationError(
-            f"the transaction is {self._state.name.lower().replace('_', ' ')}: it cannot be {what}",
-            advice="begin another one: producer.transaction()",
-        )
+    def _check_open(self, what: str) -> None:
+        if not self.txn_id:
+            raise InvalidOperationError("the transaction was not begun", advice="use `async with`, or await begin()")
+        if self.ending is not None:
+            advice = "begin another one: producer.transaction()"
+            raise InvalidOperationError(f"the transaction was ended: it cannot be {what}", advice=advice)
 
     # ---------------------------------------------------------------- sending
 
     def _check_takes(self) -> None:
-        if self._state is TransactionPhase.NEW:
-            raise InvalidOperationError("the transaction was not begun", advice="use `async with`, or await begin()")
-        if not self._may_end:
-            raise self._unfit("sent under")
+        self._check_open("sent under")
         if self._why is not None:
             raise self._why.with_traceback(None)
 
@@ -159,7 +148,7 @@ class BaseTransaction(Sending):
         return sender
 
     async def _open(self, partition: str) -> None:
-        """Attach a link to the partition; retry, on a new connection only while nothing was sent and can be lost."""
+        """Attach a link to the partition, on a new connection if nothing can be lost with the old one."""
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + self._options.delivery_timeout_s
         while True:
@@ -228,8 +217,7 @@ class BaseTransaction(Sending):
         self._accumulator.settled(batch.partition, batch.events, batch.size, error is None)
 
     def fail(self, why: HoldfastError) -> None:
-        """Doom the transaction, which can then only be rolled back; the program gets the first reason. Nothing of it is
-        waited for any more."""
+        """Doom the transaction: it can only be rolled back, and nothing of it is waited for. The first reason stays."""
         if self._why is None:
             known = isinstance(why, TransactionRolledBackError | ProducerFencedError | OwnershipLostError)
             self._why = why if known else TransactionRolledBackError(f"the transaction is rolled back: {why}")
@@ -247,9 +235,7 @@ class BaseTransaction(Sending):
 
     async def _end(self, what: str, work: Callable[[], Awaitable[None]]) -> None:
         """End the transaction, even if the caller is cancelled, since no other task can end it."""
-        if not self._may_end:
-            raise self._unfit(what)
-        self._state = TransactionPhase.ENDING
+        self._check_open(what)
 
         async def whole() -> None:
             try:
@@ -271,25 +257,14 @@ class BaseTransaction(Sending):
             await self._abort()
             self._transactor.check_not_fenced()
             raise self._why.with_traceback(None)
-        try:
-            await self._transactor.commit(self.txn_id, empty=not self._touched)
-        except TransactionOutcomeUnknownError:
-            self._state = TransactionPhase.UNKNOWN
-            raise
-        except BaseException:
-            self._state = TransactionPhase.ROLLED_BACK
-            raise
-        self._state = TransactionPhase.COMMITTED
+        await self._transactor.commit(self.txn_id, empty=not self._touched)
         self._transactor.wrote(self._senders)
         for one in self._positions:
             one.committed()
 
     async def _abort(self) -> None:
         self._give_up(TransactionRolledBackError("the transaction was rolled back before the event was confirmed"))
-        try:
-            await self._transactor.abort(self.txn_id)
-        finally:
-            self._state = TransactionPhase.ROLLED_BACK
+        await self._transactor.abort(self.txn_id)
 
 
 class Transaction(BaseTransaction):
@@ -314,11 +289,7 @@ class Transaction(BaseTransaction):
     async def begin(self) -> None:
         """Begin the transaction; `async with` does it."""
         await self._begins(self)
-        try:
-            await super().begin()
-        except BaseException:
-            self._is_over()
-            raise
+        await super().begin()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -340,11 +311,11 @@ class Transaction(BaseTransaction):
         await self._end("committed", self._commit)
 
     async def commit_offsets(self, consumer: ConsumerClient) -> None:
-        """Add the consumer's positions to the transaction.
+        """Add the consumer's positions to the transaction: with its commit the group goes on after the events that the
+        consumer has handed out.
 
-        If it commits, the group goes on after the events that the consumer has handed out. Raises OwnershipLostError if
-        another member has one of the partitions by now and works on the same events; then the transaction can only be
-        rolled back."""
+        Raises OwnershipLostError if another member has one of the partitions by now, and works on the same events; then
+        the transaction can only be rolled back."""
         try:
             positions = consumer.handed_out()
         except OwnershipLostError as error:
@@ -382,11 +353,8 @@ class Transaction(BaseTransaction):
 
 
 class TransactionalSender:
-    """Sends the events of one transaction after the other to one partition. Implements `SenderOwner`, of a link that
-    one transaction after the other has.
-
-    It never resends. If the link did not answer an event, that event may be missing in the transaction, which is then
-    rolled back as a whole. So there is no order to keep over failures."""
+    """Sends the events of a transaction to one partition. Implements `SenderOwner`, of a link that many transactions
+    have, one after the other. It never resends: a transaction that may lack an event is rolled back as a whole."""
 
     def __init__(self, transaction: BaseTransaction, partition: str, options: ProducerOptions) -> None:
         self.link: Sender | None = None

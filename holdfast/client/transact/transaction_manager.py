@@ -4,16 +4,14 @@ A transaction belongs to one connection. Connections break, and the node that ge
 
 Rules:
  - the client never repeats a program's work: events are lost with their connection, and the program gets an error;
- - a commit whose answer never comes is neither a commit nor a rollback. After a lost answer, the cluster tells at the
-   next attach how the last transaction of the id ended. By its producer id and epoch it is that very one; else the
-   outcome is unknown;
- - a fenced producer stays fenced: from its second attach on, it names the holder that it was. The node refuses it if
-   another holder has taken the id since. Without that, a zombie whose connection broke would take the id back;
- - each attach has one holder name in all its tries, until one is answered. So a try that succeeded, but whose answer
-   got lost, counts as this producer.
+ - a commit whose answer never comes is neither a commit nor a rollback. At the next attach the cluster tells how the
+   last transaction of the id ended. By its producer id and epoch it is that very one; else the outcome is unknown;
+ - a fenced producer stays fenced: from its second attach on, it names the holder that it was, and the node refuses it
+   if another one has taken the id since. Else a zombie whose connection broke would take the id back;
+ - an attach has one holder name in all its tries. So a try whose answer got lost counts as this producer.
 
 The connection announces no redirects: its node serves all partitions, as a gateway if it does not lead them. So a
-producer whose transactions write to one partition moves to its leader between two transactions (`leader_affinity`).
+producer whose transactions write to one partition moves to its leader between two of them (`leader_affinity`).
 """
 
 from __future__ import annotations
@@ -64,14 +62,6 @@ COORDINATOR = "the transaction coordinator"
 ROLLED_BACK = frozenset({TRANSACTION_ROLLBACK, TRANSACTION_TIMEOUT, TRANSACTION_UNKNOWN_ID})
 
 
-class Unanswered(Exception):
-    """The answer to a request will not come. `sent`: the node may have got it."""
-
-    def __init__(self, why: HoldfastError, *, sent: bool) -> None:
-        super().__init__(why)
-        self.why, self.sent = why, sent
-
-
 @dataclass(frozen=True)
 class LastTransaction:
     """End of the last transaction of a transactional id, as the node reported it when this producer took the id.
@@ -99,8 +89,7 @@ class Transactor:
         self._log = log_name
         self._network = Network(servers, replace(options.network, follow_redirects=False))
         self._home = Home(servers, log_name, options.network)
-        self._connection: ClientConnection | None = None
-        self._control: Sender | None = None
+        self._open: tuple[ClientConnection, Sender] | None = None  # with the control link
         self._links: dict[str, Sender] = {}
         self._answer: asyncio.Future[DeliveryState] | None = None  # to the request that was made
         self._credit = asyncio.Event()
@@ -148,7 +137,7 @@ class Transactor:
                 except HoldfastError as error:
                     raise self._typed(error) from error
                 self.last = self._last_in(control.properties)
-                self._connection, self._control = connection, control
+                self._open = connection, control
                 if self.ended is opening:  # else the link ended right after its attach
                     self.ended = None
 
@@ -162,27 +151,24 @@ class Transactor:
 
     def _last_in(self, told: Mapping[str, Any]) -> LastTransaction | None:
         last = told.get(protocol.LAST_TRANSACTION)
-        if not isinstance(last, dict):
-            return None
-        said = {str(name): value for name, value in last.items()}
         try:
-            return LastTransaction(
-                int(said["producer-id"]), int(said["epoch"]), bool(said["committed"]), str(said.get("how", ""))
-            )
-        except (KeyError, TypeError, ValueError) as error:
+            return None if last is None else LastTransaction(
+                int(last["producer-id"]), int(last["epoch"]), bool(last["committed"]), str(last.get("how", ""))
+            )  # fmt: skip
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ProtocolError(f"{self.what}: the node's word on the last one cannot be read: {last}") from error
 
     async def drop(self) -> None:
         """Close the connection, without waiting for answers; the node rolls back its open transaction."""
         self.ended = self.ended or LinkRefusedError(f"{self.what}: closed here")
-        control, connection = self._control, self._connection
-        self._control, self._connection, self._links = None, None, {}
+        opened, self._open, self._links = self._open, None, {}
+        if opened is None:
+            return
+        connection, control = opened
         try:
-            if control is not None:
-                await control.close()
+            await control.close()
         finally:  # even if the caller is cancelled again
-            if connection is not None:
-                await connection.close()
+            await connection.close()
 
     async def close(self) -> None:
         """Close the transactor. Idempotent; it goes on even if the caller is cancelled."""
@@ -195,8 +181,8 @@ class Transactor:
 
     def wrote(self, partitions: Collection[str]) -> None:
         """Note that a transaction with events in these partitions was committed."""
-        if self._connection is not None:
-            self._home.wrote(partitions, self._connection.address)
+        if self._open is not None:
+            self._home.wrote(partitions, self._open[0].address)
 
     # ---------------------------------------------------------------- for a transaction
 
@@ -208,10 +194,13 @@ class Transactor:
     @property
     def connection(self) -> ClientConnection:
         """The connection that is open. Raises why there is none."""
+        return self._opened()[0]
+
+    def _opened(self) -> tuple[ClientConnection, Sender]:
         if self.ended is not None:
             raise self.ended.with_traceback(None)
-        assert self._connection is not None, "it is open"
-        return self._connection
+        assert self._open is not None, "it has not ended"
+        return self._open
 
     def link(self, partition: str) -> Sender | None:
         """Return the open link to a partition, if there is one."""
@@ -241,7 +230,10 @@ class Transactor:
         while True:
             await self.connect(deadline_s - loop.time())
             try:
-                return await self._declare(max(0.1, deadline_s - loop.time()))
+                outcome = await self._ask(encode_declare(), max(0.1, deadline_s - loop.time()))
+                if isinstance(outcome, Declared):
+                    return outcome.txn_id
+                raise self._refusal(outcome, "no transaction was begun")
             except asyncio.CancelledError:
                 await self.drop()  # a transaction may be open there whose id we do not know; another would be refused
                 raise
@@ -251,35 +243,27 @@ class Transactor:
                     raise
             await backoff.wait(max(0.0, deadline_s - loop.time()))
 
-    async def _declare(self, bound_s: float) -> bytes:
-        try:
-            outcome = await self._ask(encode_declare(), bound_s)
-        except Unanswered as lost:
-            raise lost.why from lost
-        if isinstance(outcome, Declared):
-            return outcome.txn_id
-        raise self._refusal(outcome, "no transaction was begun")
-
     async def commit(self, txn_id: bytes, *, empty: bool) -> None:
         """Commit a transaction. `empty`: nothing was sent under it, so nothing can be lost.
 
         Raises TransactionRolledBackError, ProducerFencedError (rolled back, too), or TransactionOutcomeUnknownError."""
         try:
-            await self.discharge(txn_id, fail=False)
-        except Unanswered as lost:
+            outcome = await self._ask(encode_discharge(txn_id, fail=False), self.options.delivery_timeout_s)
+        except HoldfastError as why:
             await self.drop()
-            if empty:
-                return
-            if lost.sent:
-                await self._find_out(txn_id, lost.why)
-            elif isinstance(lost.why, ProducerFencedError):
-                raise lost.why from lost
-            else:
-                text = f"the transaction was rolled back before its commit was asked for: {lost.why}"
-                raise TransactionRolledBackError(text) from lost
+            await self._unanswered(txn_id, why, empty=empty)
+        else:
+            self._check_ended(outcome)
 
-    async def _find_out(self, txn_id: bytes, why: HoldfastError) -> None:
-        """Ask for the outcome of a commit whose answer got lost (`why`); return if it was committed, else raise."""
+    async def _unanswered(self, txn_id: bytes, why: HoldfastError, *, empty: bool) -> None:
+        """Find out the outcome of a commit without an answer (`why`); return if it was committed, else raise."""
+        if empty:
+            return
+        if self._answer is None:
+            if isinstance(why, ProducerFencedError):
+                raise why
+            text = f"the transaction was rolled back before its commit was asked for: {why}"
+            raise TransactionRolledBackError(text) from why
         name, pair = self.options.transactional_id, pair_of(txn_id)
         lost = f"the answer to the commit got lost ({why})"
         if name is None or pair is None:
@@ -301,45 +285,35 @@ class Transactor:
     async def abort(self, txn_id: bytes) -> None:
         """Roll a transaction back. After a lost answer the node rolls it back later, since no commit can follow."""
         try:
-            await self.discharge(txn_id, fail=True)
+            self._check_ended(await self._ask(encode_discharge(txn_id, fail=True), self.options.delivery_timeout_s))
         except TransactionRolledBackError:
             pass  # it was rolled back before
-        except (Unanswered, HoldfastError):
+        except HoldfastError:
             await self.drop()
-
-    async def discharge(self, txn_id: bytes, *, fail: bool) -> None:
-        """Commit a transaction, or roll it back (`fail`).
-
-        Raises Unanswered, or the node's refusal, after which it is rolled back."""
-        outcome = await self._ask(encode_discharge(txn_id, fail), self.options.delivery_timeout_s)
-        if not isinstance(outcome, Accepted):
-            raise self._refusal(outcome, "the transaction was rolled back", rolled_back=True)
 
     # ---------------------------------------------------------------- asking
 
     async def _ask(self, payload: bytes, bound_s: float) -> DeliveryState:
-        answer: asyncio.Future[DeliveryState] | None = None
+        """Make a request and return its outcome. Raises why there is none; `_answer` is None if it did not go out."""
+        self._answer = None
         try:
             async with Patience(bound_s):
-                while self.ended is None and (self._control is None or not self._control.credit):
+                while not (control := self._opened()[1]).credit:
                     self._credit.clear()
                     await self._credit.wait()
-                if self.ended is not None:
-                    raise self.ended.with_traceback(None)
-                assert self._control is not None, "it has credit"
-                self._control.send_many([payload])
-                answer = self._answer = asyncio.get_running_loop().create_future()
-                return await answer
+                control.send_many([payload])
+                self._answer = asyncio.get_running_loop().create_future()
+                return await self._answer
         except TimeoutError:
-            late = TimeoutExpiredError(f"{self.what}: the node did not answer within {bound_s:g} s")
-            raise Unanswered(late, sent=answer is not None) from None
-        except HoldfastError as error:
-            raise Unanswered(error, sent=answer is not None) from error
+            raise TimeoutExpiredError(f"{self.what}: the node did not answer within {bound_s:g} s") from None
+
+    def _check_ended(self, outcome: DeliveryState) -> None:
+        """Raise the node's refusal to end a transaction, which is rolled back then, whatever the reason."""
+        if not isinstance(outcome, Accepted):
+            raise self._refusal(outcome, "the transaction was rolled back", rolled_back=True)
 
     def _refusal(self, outcome: DeliveryState, what: str, *, rolled_back: bool = False) -> HoldfastError:
-        """Make the program's error for an answer that accepts nothing.
-
-        `rolled_back`: there was a transaction, and it is rolled back, whatever the reason."""
+        """Make the program's error for an answer that accepts nothing. `rolled_back`: that is sure."""
         if not isinstance(outcome, Rejected):
             return ProtocolError(f"{self.what}: the node's answer is {type(outcome).__name__}")
         error = outcome.error
