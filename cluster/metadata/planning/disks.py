@@ -1,4 +1,8 @@
-"""Goal of a plan: no disk is fuller than its mark. Replicas go until it is at the lower one."""
+"""Goal of a plan: no disk is fuller than its mark. Replicas go until it is at the lower one.
+
+The rule: a disk that is relieved gets nothing in the same plan. Else later goals would bring it another replica of what
+has just left, and the next plan would move on the same disk again, without end.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +11,22 @@ from cluster.metadata.planning.projection import Projection, takes_replicas
 
 def relieve_disks(projection: Projection) -> None:
     """Move replicas away from disks above the mark: the largest that are needed, and no more than are."""
-    for node, told in projection.nodes.items():
-        marks = projection.settings
-        if not takes_replicas(told) or not told.capacity_bytes:
-            continue
-        if projection.used_bytes(node) * 100 <= told.capacity_bytes * marks.disk_high:
-            continue
-        wanted = told.capacity_bytes * marks.disk_low // 100
-        _relieve(projection, node, wanted)
-        if projection.used_bytes(node) * 100 > told.capacity_bytes * marks.disk_high:
+    marks = projection.settings
+    projection.relieved = {node for node in projection.nodes if _is_above(projection, node)}
+    for node in sorted(projection.relieved):
+        _relieve(projection, node, projection.nodes[node].capacity_bytes * marks.disk_low // 100)
+        if _is_above(projection, node):
             projection.obstacle(
                 f"the disk of node {node} is above {marks.disk_high} %, and nothing of it can move elsewhere: add a "
                 "node, or shorten the retention of logs"
             )
+
+
+def _is_above(projection: Projection, node: int) -> bool:
+    told = projection.nodes[node]
+    if not takes_replicas(told) or not told.capacity_bytes:
+        return False
+    return projection.used_bytes(node) * 100 > told.capacity_bytes * projection.settings.disk_high
 
 
 def _relieve(projection: Projection, node: int, wanted: int) -> None:

@@ -148,7 +148,7 @@ def _exchange(projection: Projection, nodes: list[int], giver: int, receiver: in
             return False
         if projection.may_move(group, giver, receiver):
             projection.move(group, giver, receiver, _holds_more_bytes(giver))
-            projection.move(back[1], receiver, giver, _holds_more_bytes(giver))
+            projection.move(back[1], receiver, giver, f"a larger replica of node {giver} goes elsewhere in exchange")
             return True
     return False
 

@@ -1,8 +1,9 @@
 """The cluster as it will be when a plan has been carried out, while the plan is being made.
 
 The rules: a replica goes only to a node that is active, up, and told how full it is, and never above the mark for
-targets, with all that is on its way there; space counts as free only when the replica that had it is gone. What moves
-twice while the plan is made moves once in the plan, from where it is to where it ends.
+targets, with all that is on its way there; space counts as free only when the replica that had it is gone. A node whose
+disk is relieved gets nothing in that plan, not even what was taken from it. What moves twice while the plan is made
+moves once in the plan, from where it is to where it ends, and the reason told is one for which it ends there.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ FILL_STEPS = 20
 
 MOST_OBSTACLES = 20
 
+FOLLOWS = "preferred leaders follow other moves of this plan"
+
 Sized = tuple[int, int]
 """(bytes of one replica, group)"""
 
@@ -45,13 +48,16 @@ class Projection:
         self.obstacles: dict[str, None] = {}
         self._coming: Counter[int] = Counter()
         self._going: Counter[int] = Counter()
-        self._why: dict[int, str] = {}  # in the order of the plan
+        self._touched: dict[int, None] = {}
+        self._whys: dict[tuple[int, int | None], str] = {}  # group and giver, in the order of the plan
         self._movable: dict[int, list[Sized]] = {node: [] for node in self.nodes}
         for partition in self.partitions.values():
             self._enter(partition)
         for sized in self._movable.values():
             sized.sort()
         self.receivers = {node for node, told in self.nodes.items() if takes_replicas(told)}
+        self.relieved: set[int] = set()
+        """Nodes that get nothing: their disks are above the mark, or were before this plan."""
 
     def _enter(self, partition: PartitionLoad) -> None:
         target = self.targets[partition.group] = partition.target or partition.replicas
@@ -87,6 +93,8 @@ class Projection:
     def fits(self, group: int, node: int) -> bool:
         """Tell whether a node's disk takes a replica and stays below the mark for targets."""
         told, partition = self.nodes[node], self.partitions[group]
+        if node in self.relieved:
+            return False
         if not told.capacity_bytes or node in partition.replicas:
             return True
         after = told.used_bytes + self._coming[node] + partition.size_bytes
@@ -153,7 +161,10 @@ class Projection:
             self.led[leader] += 1
             members = (leader, *(node for node in members if node != leader))
         self.targets[group] = members
-        self._why.setdefault(group, why)
+        self._touched.setdefault(group)
+        self._whys.pop((group, receiver), None)  # it stays where it was, after all
+        if giver in partition.replicas:
+            self._whys[group, giver] = why
 
     def prefer(self, group: int, leader: int, why: str) -> None:
         """Put the leadership elsewhere, and no bytes."""
@@ -161,7 +172,8 @@ class Projection:
         self.led[members[0]] -= 1
         self.led[leader] += 1
         self.targets[group] = (leader, *(node for node in members if node != leader))
-        self._why.setdefault(group, why)
+        self._touched.setdefault(group)
+        self._whys[group, None] = why
 
     def obstacle(self, told: str) -> None:
         """Note what the plan cannot do. Of many the first are told, which are enough to begin with."""
@@ -173,7 +185,12 @@ class Projection:
         return BalancePlan(tuple(self._reassignments()), tuple(self.obstacles))
 
     def _reassignments(self) -> Iterable[Reassignment]:
-        for group, why in self._why.items():
+        whys: dict[int, str] = {}
+        for (group, _), why in self._whys.items():
+            whys.setdefault(group, why)
+        for group in self._touched:
+            whys.setdefault(group, FOLLOWS)
+        for group, why in whys.items():
             partition, target = self.partitions[group], self.targets[group]
             if target != partition.replicas:
                 yield Reassignment(group, partition.configuration_version, target, why)

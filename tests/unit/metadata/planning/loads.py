@@ -122,6 +122,24 @@ def clusters(draw: st.DrawFn) -> BalanceInput:
     return BalanceInput(tuple(nodes), tuple(partitions))
 
 
+@st.composite
+def clusters_on_disks(draw: st.DrawFn) -> BalanceInput:
+    """A cluster that is up, whose disks hold at least what its replicas take; some are above their mark."""
+    count = draw(st.integers(2, 6))
+    racks = {node: draw(st.sampled_from(["", "", "a", "b"])) for node in range(1, count + 1)}
+    members = st.permutations(range(1, count + 1))
+    replicas = [draw(members)[: draw(st.integers(1, min(3, count)))] for _ in range(draw(st.integers(1, 20)))]
+    sizes = [draw(st.sampled_from([0, MIB, 100 * MIB, GIB, 3 * GIB])) for _ in replicas]
+    load = cluster(nodes_of(racks), replicas, sizes)
+    for node, size in ((node, held_bytes(load)[node]) for node in range(1, count + 1)):
+        others = draw(st.sampled_from([0, 0, GIB]))
+        percent = draw(st.sampled_from([10, 50, 74, 80, 84, 86, 95]))
+        load = with_node(
+            load, node, capacity_bytes=max(GIB, (size + others) * 100 // percent), used_bytes=size + others
+        )
+    return load
+
+
 def placed(nodes: Sequence[NodeLoad], partitions: int, replicas: int, sizes: Sequence[int] | int = MIB) -> BalanceInput:
     """A cluster whose partitions lie where they are placed when they are made."""
     racks = {node.node: node.rack for node in nodes if node.rack}

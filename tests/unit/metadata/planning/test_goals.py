@@ -80,6 +80,29 @@ def test_a_disk_is_relieved_within_the_racks_of_its_replicas() -> None:
     assert 1 not in target
 
 
+def test_a_disk_that_is_relieved_gets_nothing_in_the_same_plan() -> None:
+    """Else another replica of what leaves would come, for evenness, and the disk stay as full."""
+    load = cluster(nodes_of(4), [(1, 2, 3), (2, 3, 1), (3, 1, 2)] * 4, GIB)
+    load = disks(load, {1: 20, 2: 20, 3: 86, 4: 10})
+    plan = plan_balance(load, ON)
+    after = carried_out(load, plan)
+    assert percent_used(after, 3) <= 75
+    assert all(
+        3 in was.replicas for was, now in zip(load.partitions, after.partitions, strict=True) if 3 in now.replicas
+    )
+    of_disk = [item for item in plan.reassignments if item.why == "the disk of node 3 is above its mark"]
+    assert of_disk
+    assert all(3 not in item.target for item in of_disk)
+
+
+def test_a_full_disk_gives_for_evenness_too_and_leads_no_less() -> None:
+    load = cluster(nodes_of(4), [(1, 2, 3), (2, 3, 1), (3, 1, 2)] * 4, GIB)
+    load = disks(disks(load, {1: 20, 2: 20, 4: 10}), {3: 13}, capacity_gib=15)
+    after = carried_out(load, plan_balance(load, ON))
+    assert held(after) == {1: 9, 2: 9, 3: 9, 4: 9}
+    assert set(led(after).values()) == {3}
+
+
 # -- racks
 
 

@@ -9,13 +9,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cluster.metadata.placement import rack_of
-from cluster.metadata.planning import BalanceInput, plan_balance, plan_removal
+from cluster.metadata.planning import BalanceInput, BalancePlan, plan_balance, plan_removal
+from cluster.metadata.planning.projection import Projection
 from tests.unit.metadata.planning.loads import (
     GIB,
     MIB,
     ON,
     carried_out,
     clusters,
+    clusters_on_disks,
     held,
     held_bytes,
     led,
@@ -116,3 +118,50 @@ def test_new_nodes_get_their_share_for_little_more_bytes_than_needed(
     gained = sum((total - held_bytes(load)).values())
     assert moved_bytes(load, plan) <= 1.1 * gained
     assert plan_balance(after, ON).reassignments == ()
+
+
+MOST_PLANS = 10
+
+
+def above_their_mark(load: BalanceInput) -> set[int]:
+    return {node.node for node in load.nodes if node.used_bytes * 100 > node.capacity_bytes * ON.disk_high}
+
+
+def told_truly(load: BalanceInput, plan: BalancePlan) -> None:
+    """A reason that names a giver is told of a replica that goes away from it."""
+    replicas = {one.group: set(one.replicas) for one in load.partitions}
+    for item in plan.reassignments:
+        gone = replicas[item.group] - set(item.target)
+        if "disk of node" in item.why:
+            assert any(f"the disk of node {node} is" in item.why for node in gone), item
+        elif "holds more" in item.why:
+            assert any(f"node {node} holds" in item.why for node in gone), item
+        else:
+            assert gone or "prefer" in item.why, item
+
+
+@given(load=clusters_on_disks())
+def test_full_disks_get_nothing_and_are_relieved_by_plans_that_end(load: BalanceInput) -> None:
+    for _ in range(MOST_PLANS):
+        full, plan = above_their_mark(load), plan_balance(load, ON)
+        told_truly(load, plan)
+        after = carried_out(load, plan)
+        for was, now in zip(load.partitions, after.partitions, strict=True):
+            assert not full & (set(now.replicas) - set(was.replicas)), "a disk above its mark gets a replica"
+        assert above_their_mark(after) <= full
+        load = after
+        if not plan.reassignments:
+            break
+    else:
+        raise AssertionError(f"still something to plan: {plan.reassignments}")
+    projection = Projection(load, ON)
+    for node in above_their_mark(load):
+        free = sum(_can_move(projection, one.group, node) for one in load.partitions if one.size_bytes)
+        assert not free, f"node {node} could be relieved"
+        assert any(f"the disk of node {node} is above" in told for told in plan.obstacles)
+
+
+def _can_move(projection: Projection, group: int, giver: int) -> bool:
+    if giver not in projection.targets[group]:
+        return False
+    return any(projection.may_move(group, giver, node) for node in projection.nodes)
