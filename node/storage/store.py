@@ -422,9 +422,11 @@ class Store:
         """
         db, wal = self._parts()
         try:
-            needed = self._compactor.first_needed(db)
             with self._lock:
-                unneeded = self._compactor.unneeded(needed)
+                sealed = self._compactor.sealed()
+            needed = self._compactor.first_needed(db, sealed)
+            with self._lock:
+                unneeded = self._compactor.unneeded(needed, sealed)
             self.sync()  # a trim or move that is not durable must not cost what it made unneeded
             if unneeded and unneeded[-1] >= self._switched.segment:
                 self._flush(wal)

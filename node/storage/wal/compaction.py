@@ -122,9 +122,13 @@ class WalCompactor:
 
     # ------------------------------------------------------------ reclaiming
 
-    def first_needed(self, db: Rdict) -> dict[bytes, int | None]:
-        """The first index that each owner has: the begin of its log."""
-        owners = {owner for segment in list(self._sealed) for owner in list(self._spans.get(segment, {}))}
+    def sealed(self) -> frozenset[int]:
+        """Segments to which nothing is added any more."""
+        return frozenset(self._sealed)
+
+    def first_needed(self, db: Rdict, sealed: frozenset[int]) -> dict[bytes, int | None]:
+        """The first index that each owner in these segments has: the begin of its log."""
+        owners = {owner for segment in sealed for owner in list(self._spans.get(segment, ()))}
         first: dict[bytes, int | None] = {}
         for owner in owners:
             first[owner] = None
@@ -134,11 +138,13 @@ class WalCompactor:
                     break
         return first
 
-    def unneeded(self, first_needed: dict[bytes, int | None]) -> list[int]:
-        """Sealed segments in which nothing is needed. To be removed after a sync."""
-        for segment in self._sealed:
+    def unneeded(self, first_needed: dict[bytes, int | None], sealed: frozenset[int]) -> list[int]:
+        """Segments, of those that were sealed before the first needed indexes were looked up, in which nothing is
+        needed. To be removed after a sync. Those sealed since then may hold a new life of an owner that had nothing."""
+        there = sealed & self._sealed
+        for segment in there:
             segment_usage.drop_unneeded(self._spans[segment], first_needed)
-        return sorted(segment for segment in self._sealed if not self._spans[segment])
+        return sorted(segment for segment in there if not self._spans[segment])
 
     def flushed(self, position: WalPosition) -> None:
         """Note that RocksDB's tables hold everything up to here."""

@@ -7,11 +7,13 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from node.storage import Store
 from node.storage.fsync import System, sync_directory
+from node.storage.wal.compaction import WalCompactor
 from node.storage.wal.write_ahead_log import WriteAheadLog
 from tests.unit.storage.support import SMALL, WHO, copy_as_killed, entry_key, fill, rows
 
@@ -201,6 +203,30 @@ def test_overwritten_entries_are_counted_until_the_front_passes_them(tmp_path: P
             disk.reclaim()
             fill(disk, 200, 1, size=2_000, group=3)
         assert disk.used_bytes() < 4_000_000
+
+
+def test_a_new_life_of_a_group_is_kept_that_began_while_segments_were_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It had nothing when the first entries of all groups were looked up, and has a whole segment since then."""
+    look = WalCompactor.first_needed
+    kept: dict[bytes, bytes] = {}
+
+    def and_then(compactor: WalCompactor, *arguments: Any) -> dict[bytes, int | None]:
+        found = look(compactor, *arguments)
+        kept.update(fill(disk, 0, 150, size=16_000, group=1))
+        return found
+
+    with Store(tmp_path, WHO, SMALL) as disk:
+        fill(disk, 500, 100, size=16_000, group=1)
+        batch = disk.batch()
+        batch.delete_range(entry_key(1, 0), entry_key(1, 2**63))
+        disk.write(batch)
+        monkeypatch.setattr(WalCompactor, "first_needed", and_then)
+        disk.reclaim()
+        monkeypatch.setattr(WalCompactor, "first_needed", look)
+        disk.reclaim()
+        assert {key: value for key, value in rows(disk).items() if key in kept} == kept
 
 
 def test_without_anyone_asking_for_syncs_memory_and_page_cache_stay_bounded(tmp_path: Path) -> None:
