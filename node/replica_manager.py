@@ -55,12 +55,6 @@ TICK_PERIOD_S = 0.5
 """Seconds between ticks: how closely a silent owner's lease of seconds, and a transaction's time, are kept; and how
 soon it is seen that the disk fills. The free space that is kept has to last for so long."""
 
-RECLAIM_PERIOD_S = 60.0
-"""Seconds between compactions on demand. Compactions give most space back by themselves; this is for logs that were
-trimmed and then rest. A node that refuses events for lack of room looks each time it enforces retention: an operator
-may have shortened it just now."""
-
-
 MAX_STATES = 10_000
 """States of replicas in one answer, some 40 bytes each: as many as a node can have in a large cluster."""
 
@@ -94,6 +88,8 @@ class ReplicaManager:
         self.on_failed: Callable[[Exception], None] = _raise
         self.move_status: Callable[[int], MoveStatus | None] = lambda group: None
         """Tells of the move of a group that this node leads."""
+        self.on_erased: Callable[[], None] = _nothing
+        """Called when the data of a replica were erased: their space can be given back."""
         self.on_assign: Callable[[Assign], Awaitable[Assigned | Failed]] | None = None
         self._node_id = node_id
         self._multiraft = multiraft
@@ -321,6 +317,7 @@ class ReplicaManager:
         erase(group_id, self._multiraft.batch_of(group_id))
         self._multiraft.close_group(group_id, erase=True, over=not deleted)
         crash_point("replica-after-erase")
+        self.on_erased()
         if self._network is not None:
             (self._network.drop_group if deleted else self._network.leave_group)(group_id)
 
@@ -415,9 +412,11 @@ class ReplicaManager:
     # -- background work
 
     async def keep_retention(self) -> None:
-        """Trim by retention and reclaim space, until cancelled."""
+        """Trim by retention, until cancelled."""
         try:
-            await self._keep_retention()
+            while True:
+                await asyncio.sleep(RETENTION_PERIOD_S)
+                self._enforce_retention()
         except Exception as error:  # noqa: BLE001  without this the disk would fill unnoticed
             self.on_failed(error)
 
@@ -433,17 +432,6 @@ class ReplicaManager:
                     replica.tick(loop.time())
         except Exception as error:  # noqa: BLE001  without this partitions would stay with the dead
             self.on_failed(error)
-
-    async def _keep_retention(self) -> None:
-        loop = asyncio.get_running_loop()
-        next_reclaim = loop.time() + RECLAIM_PERIOD_S
-        while True:
-            await asyncio.sleep(RETENTION_PERIOD_S)
-            self._enforce_retention()
-            if loop.time() >= next_reclaim or self._full is not None:
-                self.erase_leftovers()
-                await loop.run_in_executor(None, self._disk.reclaim)
-                next_reclaim = loop.time() + RECLAIM_PERIOD_S
 
     def _enforce_retention(self) -> None:
         lived_ms = self._lived_ms()
@@ -516,6 +504,10 @@ def _state(status: dict[str, Any]) -> ReplicaState:
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+def _nothing() -> None:
+    return
 
 
 def _raise(error: Exception) -> None:

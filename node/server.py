@@ -54,6 +54,7 @@ from node.movement.client_waits import ClientWaits
 from node.movement.driver import MoveDriver
 from node.movement.lagging_leaders import hand_over_if_lagging
 from node.movement.pace import CopyPace
+from node.movement.segment_cleaner import SegmentCleaner
 from node.partition.consumer_groups.assignor import Assignor
 from node.raft_loop import RaftLoop
 from node.replica_manager import ReplicaManager
@@ -169,6 +170,7 @@ class Node:
         self._health.serving = True
         self._tasks.append(asyncio.create_task(self._replicas.keep_retention(), name="retention"))
         self._tasks.append(asyncio.create_task(self._replicas.keep_time(), name="time"))
+        self._tasks.append(asyncio.create_task(self._cleaner.run(), name="segments"))
         self._tasks.append(asyncio.create_task(self._migrate(), name="migration"))
         self._tasks.append(asyncio.create_task(self._confirm_metadata(), name="confirm metadata"))
         self._tasks.append(asyncio.create_task(self._drive_moves(), name="moves"))
@@ -326,6 +328,15 @@ class Node:
             clock.monotonic,
         )
         self._pace.look()
+        self._cleaner = SegmentCleaner(
+            self._disk,
+            self._multiraft.copies.into,
+            clock.monotonic,
+            is_full=lambda: self._replicas.full is not None,
+            erase_leftovers=self._replicas.erase_leftovers,
+            on_failed=self._failed,
+        )
+        self._replicas.on_erased = self._cleaner.ask
 
     def _pace_limit(self) -> int:
         return min(self._view.balance.pace_bytes_per_s, self.config.storage.catch_up_bytes_per_s)

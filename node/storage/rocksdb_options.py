@@ -49,6 +49,10 @@ class DiskOptions:
     about once for each byte that comes free ..."""
     garbage_floor_bytes: int = 256 * MIB
     """... and not for less than this: it is not worth the disk's time."""
+    short_share: float = 0.3
+    """A file system is short of space when less than this share of it is free ..."""
+    garbage_of_free: float = 0.25
+    """... and then so much of what is free may be dead, at most: the fuller the file system, the less."""
     move_bytes: int = 1 * MIB
     """Bytes of live entries moved out of a thin segment along with one batch: lengthens a turn by a millisecond or
     two."""

@@ -23,6 +23,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
@@ -45,7 +46,7 @@ from node.storage.row_format import (
     value_of,
 )
 from node.storage.wal import segment_usage
-from node.storage.wal.compaction import CompactionResult, WalCompactor
+from node.storage.wal.compaction import CompactionResult, Room, WalCompactor
 from node.storage.wal.record_format import DELETE, PUT, Op, Record, Values, WalPosition
 from node.storage.wal.write_ahead_log import WriteAheadLog
 from node.storage.wal.write_path import DRAINED_FROM_BYTES, WritePath
@@ -258,32 +259,50 @@ class Store:
         """Write a batch of this store, and consume it. After a DiskFull it takes no more writes until it was opened
         again."""
         assert isinstance(batch, StoreBatch), "a batch of another store"
-        db, wal = self._parts()
+        with self._writing() as (db, wal):
+            ops = batch.ops
+            if self._compactor.has_ops():
+                ops = self._compactor.ops_before(db) + ops
+            self._append(ops, wal)
+
+    def move(self, most_bytes: int) -> int:
+        """Move live entries out of thin segments, of about so many bytes at most, while space is short. Returns what
+        that cost, in bytes; 0: nothing waits to be moved."""
+        with self._writing() as (db, wal):
+            ops, cost = self._compactor.moved(db, most_bytes)
+            self._append(ops, wal)
+            return cost
+
+    @contextmanager
+    def _writing(self) -> Iterator[tuple[Rdict, WriteAheadLog]]:
+        """Hold the lock of writers; an error is final."""
+        parts = self._parts()
         with self._lock:
             if self._failed is not None:
                 raise self._failed
             try:
-                ops = batch.ops
-                if self._compactor.has_ops():
-                    ops = self._compactor.ops_before(db) + ops
-                if not ops:
-                    return
-                begin = wal.end
-                if begin.offset >= self._options.segment_bytes:
-                    ops = self._change_segment(wal) + ops
-                    begin = wal.end
-                values = wal.append(ops)
-                end = wal.end
-                self._apply(ops, values, end)
-                if self._options.direct == "drained" and wal.waiting_bytes < DRAINED_FROM_BYTES:
-                    wal.drain()
-                self._since_switch += end.offset - begin.offset
-                self._keep_bounds(end)
+                yield parts
             except StorageError as error:
                 self._failure(error)
                 raise
             except Exception as error:
                 raise self._failure(error) from error
+
+    def _append(self, ops: list[Op], wal: WriteAheadLog) -> None:
+        """Append a record to the write-ahead log, and let RocksDB know."""
+        if not ops:
+            return
+        begin = wal.end
+        if begin.offset >= self._options.segment_bytes:
+            ops = self._change_segment(wal) + ops
+            begin = wal.end
+        values = wal.append(ops)
+        end = wal.end
+        self._apply(ops, values, end)
+        if self._options.direct == "drained" and wal.waiting_bytes < DRAINED_FROM_BYTES:
+            wal.drain()
+        self._since_switch += end.offset - begin.offset
+        self._keep_bounds(end)
 
     def _change_segment(self, wal: WriteAheadLog) -> list[Op]:
         sealed = wal.end.segment
@@ -303,6 +322,8 @@ class Store:
                     rows.delete(key)
                 else:
                     rows.delete_range(key, value)
+                    if (owner := segment_usage.emptied_owner(key, value)) is not None:
+                        self._compactor.emptied(owner)
             elif not is_entry(key):
                 put(key, value)
                 inline += length
@@ -414,11 +435,24 @@ class Store:
         """Bytes that the files of the store take."""
         return disk_space.used_bytes(self.path)
 
+    def garbage_bytes(self) -> int:
+        """Bytes of the write-ahead log that are dead, and are given back when space gets short."""
+        with self._lock:
+            return self._compactor.garbage_bytes()
+
+    def is_short(self) -> bool:
+        """Tell whether the file system gets full, so that little of the store may be dead."""
+        return self._compactor.is_short(self._room())
+
+    def _room(self) -> Room:
+        return Room(self.free_bytes(), self.capacity_bytes())
+
     def reclaim(self) -> CompactionResult:
         """Give the space of trimmed entries back to the file system. Blocks: call it from a worker thread, at times.
 
         Removes segments without live entries. When too much of the rest is dead, it also picks thin segments; their
-        live entries then move along with the writes that follow, and the next call removes them.
+        live entries then move along with the writes that follow, or by `move` while space is short, and the next call
+        removes them.
         """
         db, wal = self._parts()
         try:
@@ -451,8 +485,9 @@ class Store:
                 break
             wal.erase(segment)
             erased.append(segment)
+        room = self._room()
         with self._lock:
-            return self._compactor.removed(erased)
+            return self._compactor.removed(erased, room)
 
     @staticmethod
     def _tables_written(db: Rdict) -> bool:

@@ -9,7 +9,12 @@ A thin segment is emptied by *moving*: its live entries are put again, under the
 the node writes anyway. So moving needs no lock between a reader of old values and the writer of new ones, it is paid
 for in small parts, and an idle node does nothing.
 
-Rejected: moving in a thread (it would have to exclude a trim of the same key between its read and its write).
+A file system that gets full is *short*: the fuller it is, the less of it may be dead, and entries move by writes of
+their own, which the node paces (`node/movement/segment_cleaner.py`), whether it writes anything else or not. Moving
+takes room before it gives some back, so no more is begun than a part of what is free.
+
+Rejected: moving in a thread (it would have to exclude a trim of the same key between its read and its write). Holes in
+segments where a group was: with events of 1 KiB of many groups, few of them are as long as a block.
 """
 
 from __future__ import annotations
@@ -36,12 +41,30 @@ from node.storage.wal.write_ahead_log import WriteAheadLog
 MAX_THIN_SEGMENTS = 4
 """Segments emptied at a time: the next call sees the result."""
 
+THIN_SHARE = 0.1
+"""Share of a segment that is dead, at least, when it is emptied because space is short: a byte that comes free costs
+nine that move, at most."""
+MOVED_OF_FREE = 0.5
+"""Share of what is free that may be taken by what moves, until segments are removed."""
+
+ROW_COST_BYTES = 256
+"""Looking at a row that need not move costs what moving so many bytes does: an owner's rows may be many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Space of the file system that the store is on."""
+
+    free_bytes: int
+    capacity_bytes: int
+
 
 @dataclass(frozen=True, slots=True)
 class CompactionResult:
     segments: int  # removed
     freed_bytes: int
     moving_bytes: int  # live entries that will move with the next writes; then call again
+    is_short: bool = False  # they move by `Store.move` only
 
 
 @dataclass(slots=True)
@@ -63,6 +86,7 @@ class WalCompactor:
         self._flushed = WalPosition(0, 0)
         self._pending: list[Op] = []
         self._moves: deque[_Move] = deque()
+        self._is_short = False
 
     # ------------------------------------------------------------ opening
 
@@ -79,7 +103,7 @@ class WalCompactor:
                 self._sealed.add(segment)
         for segment in self._wal.segments:
             if segment < start.segment and segment not in self._spans:
-                self._spans[segment] = {}
+                self._spans[segment] = Spans()
                 self._sealed.add(segment)
 
     def seal_all(self) -> None:
@@ -92,19 +116,30 @@ class WalCompactor:
 
     def spans(self, segment: int) -> Spans:
         """Spans of the segment, in which new entries are noted."""
-        return self._spans.setdefault(segment, {})
+        return self._spans.setdefault(segment, Spans())
 
     def seal(self, segment: int) -> list[Op]:
         self._sealed.add(segment)
         return [(PUT, summary_key(segment), segment_usage.encode(self.spans(segment)))]
 
+    def emptied(self, owner: bytes) -> None:
+        """Note that nothing of an owner is needed that was written until now."""
+        for spans in self._spans.values():
+            spans.drop(owner)
+
     def has_ops(self) -> bool:
-        return bool(self._pending or self._moves)
+        return bool(self._pending or (self._moves and not self._is_short))
 
     def ops_before(self, db: Rdict) -> list[Op]:
         """Operations to write before a batch: moved entries, and rows of removed segments."""
         ops, self._pending = self._pending, []
-        left = self._options.move_bytes
+        return ops if self._is_short else ops + self.moved(db, self._options.move_bytes)[0]
+
+    def moved(self, db: Rdict, most_bytes: int) -> tuple[list[Op], int]:
+        """Operations that move entries of thin segments, of about so many bytes at most; and what they cost, in bytes.
+        It is 0 when nothing waits to be moved any more."""
+        ops: list[Op] = []
+        left = most_bytes
         while self._moves and left > 0:
             move = self._moves[0]
             for key, row in _rows(db, move.next_key, _end_of(move)):
@@ -115,10 +150,13 @@ class WalCompactor:
                 if place is not None and place.segment == move.segment:
                     ops.append((PUT, key, self._wal.read(place)))
                     left -= place.length
+                else:
+                    left -= ROW_COST_BYTES
             else:
                 self._moves.popleft()
-                self._spans.get(move.segment, {}).pop(move.owner, None)
-        return ops
+                if (spans := self._spans.get(move.segment)) is not None:
+                    spans.drop(move.owner)
+        return ops, most_bytes - left
 
     # ------------------------------------------------------------ reclaiming
 
@@ -154,7 +192,7 @@ class WalCompactor:
         """Choose unneeded segments, after a sync, from which RocksDB would not be rebuilt after a crash."""
         return [segment for segment in segments if segment < self._flushed.segment]
 
-    def removed(self, segments: list[int]) -> CompactionResult:
+    def removed(self, segments: list[int], room: Room) -> CompactionResult:
         """Note that the segments' files are removed. Chooses the next segments to thin out."""
         freed = 0
         for segment in segments:
@@ -162,26 +200,46 @@ class WalCompactor:
             self._sealed.discard(segment)
             self._spans.pop(segment, None)
             self._pending.append((DELETE, summary_key(segment), b""))
+        self._is_short = self.is_short(room)
         if not self._moves:
-            self._choose_thin()
-        return CompactionResult(len(segments), freed, sum(move.span.size for move in self._moves))
+            self._choose_thin(room)
+        return CompactionResult(len(segments), freed, sum(move.span.size for move in self._moves), self._is_short)
 
-    def _choose_thin(self) -> None:
-        sizes = self._wal.segments
-        live = {segment: segment_usage.live_bytes(self._spans[segment]) for segment in self._sealed}
-        total = sum(sizes.get(segment, 0) for segment in live)
-        dead = total - sum(live.values())
-        options = self._options
-        if dead <= max(options.garbage_floor_bytes, options.garbage_share * total):
+    def is_short(self, room: Room) -> bool:
+        return room.free_bytes < self._options.short_share * room.capacity_bytes
+
+    def _choose_thin(self, room: Room) -> None:
+        options, dead = self._options, self._dead()
+        total = sum(self._wal.segments.get(segment, 0) for segment in dead)
+        allowed = max(options.garbage_floor_bytes, options.garbage_share * total)
+        thin_share, left = options.garbage_share, float(total)
+        if self._is_short:
+            allowed = min(allowed, options.garbage_of_free * room.free_bytes)
+            thin_share, left = THIN_SHARE, MOVED_OF_FREE * room.free_bytes
+        if sum(dead.values()) <= allowed:
             return
-        thin = [segment for segment in live if live[segment] <= (1 - options.garbage_share) * sizes[segment]]
-        thin.sort(key=lambda segment: live[segment] / sizes[segment])
+        sizes = self._wal.segments
+        thin = [segment for segment in dead if dead[segment] >= thin_share * sizes[segment]]
+        thin.sort(key=lambda segment: dead[segment] / sizes[segment], reverse=True)
         for segment in thin[:MAX_THIN_SEGMENTS]:
+            left -= self._spans[segment].live_bytes
+            if left < 0:
+                return
             for owner, span in self._spans[segment].items():
                 self._moves.append(_Move(segment, owner, span, owner + span.first.to_bytes(8, "big")))
 
+    def _dead(self) -> dict[int, int]:
+        """Bytes of each sealed segment that are not needed."""
+        sizes = self._wal.segments
+        return {segment: sizes.get(segment, 0) - self._spans[segment].live_bytes for segment in self._sealed}
+
+    def garbage_bytes(self) -> int:
+        """Bytes that are dead, and are given back when space gets short."""
+        sizes = self._wal.segments
+        return sum(size for segment, size in self._dead().items() if size >= THIN_SHARE * sizes.get(segment, 0))
+
     def live_bytes(self) -> int:
-        return sum(map(segment_usage.live_bytes, self._spans.values()))
+        return sum(spans.live_bytes for spans in self._spans.values())
 
 
 def _end_of(move: _Move) -> bytes:

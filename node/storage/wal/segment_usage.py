@@ -19,6 +19,7 @@ from dataclasses import dataclass
 OWNER_BYTES = 9
 _ITEM = struct.Struct(">9sQQQ")
 _INDEX = struct.Struct(">Q")
+FIRST_INDEX, LAST_INDEX = b"\0" * 8, b"\xff" * 8
 
 
 @dataclass(slots=True)
@@ -30,13 +31,23 @@ class Span:
     size: int
 
 
-Spans = dict[bytes, Span]
+class Spans(dict[bytes, Span]):
+    """Spans of one segment by their owners."""
+
+    live_bytes = 0
+
+    def drop(self, owner: bytes) -> None:
+        """Forget an owner, if it is here."""
+        span = self.pop(owner, None)
+        if span is not None:
+            self.live_bytes -= span.size
 
 
 def note(spans: Spans, key: bytes, size: int) -> None:
     """Note a value of `size` bytes under `key` in the segment of `spans`."""
     owner = key[:OWNER_BYTES]
     index = int(_INDEX.unpack_from(key, OWNER_BYTES)[0])
+    spans.live_bytes += size
     span = spans.get(owner)
     if span is None:
         spans[owner] = Span(index, index, size)
@@ -51,7 +62,11 @@ def encode(spans: Spans) -> bytes:
 
 
 def decode(data: bytes) -> Spans:
-    return {owner: Span(first, last, size) for owner, first, last, size in _ITEM.iter_unpack(data)}
+    spans = Spans()
+    for owner, first, last, size in _ITEM.iter_unpack(data):
+        spans[owner] = Span(first, last, size)
+        spans.live_bytes += size
+    return spans
 
 
 def drop_unneeded(spans: Spans, first_needed: dict[bytes, int | None]) -> None:
@@ -61,8 +76,10 @@ def drop_unneeded(spans: Spans, first_needed: dict[bytes, int | None]) -> None:
         if owner in first_needed:
             first = first_needed[owner]
             if first is None or span.last < first:
-                del spans[owner]
+                spans.drop(owner)
 
 
-def live_bytes(spans: Spans) -> int:
-    return sum(span.size for span in spans.values())
+def emptied_owner(start: bytes, end: bytes) -> bytes | None:
+    """The owner of whose entries the range [start, end) of keys leaves none; None: there is no such one."""
+    owner = start[:OWNER_BYTES]
+    return owner if start <= owner + FIRST_INDEX and end > owner + LAST_INDEX else None
