@@ -187,11 +187,12 @@ class ReplicaManager:
         return stored * move.entries_left // max(1, move.entries)
 
     def report(self) -> LoadReport:
-        """Report the bytes of the disk, and of the groups that this node leads. Coordinators count nothing."""
+        """Report the bytes of the disk, of what of them is dead, and of the groups that this node leads. Coordinators
+        count nothing."""
         capacity = self._disk.capacity_bytes()
         led = {group: replica.stored_bytes for group, replica in self._open.items() if replica.is_leader}
         led |= {group: 0 for group, replica in self._coordinators.items() if replica.is_leader}
-        return LoadReport(capacity, max(0, capacity - self._disk.free_bytes()), led)
+        return LoadReport(capacity, max(0, capacity - self._disk.free_bytes()), led, self._disk.garbage_bytes())
 
     # -- opening and closing
 

@@ -116,6 +116,7 @@ RPC_RANGES: dict[str, Range] = {
     "ReplicaState.move_bytes_left": SEQUENCE,
     "ReportReply.capacity_bytes": INDEX,
     "ReportReply.used_bytes": INDEX,
+    "ReportReply.garbage_bytes": INDEX,
     "ReportReply.groups": GROUP,
     "ReportReply.sizes": INDEX,
     "HandOverRequest.successors": NODE,

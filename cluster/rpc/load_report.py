@@ -25,12 +25,18 @@ class LoadReport:
     """Bytes of the file system that are not free for the node."""
     led: Mapping[int, int] = field(default_factory=dict)
     """Bytes of one replica of each group that the node leads."""
+    garbage_bytes: int = 0
+    """Bytes of those used that are dead, and are given back when space gets short."""
 
 
 def report_to_pb(report: LoadReport) -> pb.ReportReply:
     led = dict(islice(report.led.items(), MAX_REPORTED))
     return pb.ReportReply(
-        capacity_bytes=report.capacity_bytes, used_bytes=report.used_bytes, groups=led.keys(), sizes=led.values()
+        capacity_bytes=report.capacity_bytes,
+        used_bytes=report.used_bytes,
+        groups=led.keys(),
+        sizes=led.values(),
+        garbage_bytes=report.garbage_bytes,
     )
 
 
@@ -41,4 +47,4 @@ def report_from_pb(reply: pb.ReportReply) -> LoadReport:
             f"a report with {len(reply.groups)} groups and {len(reply.sizes)} sizes, {MAX_REPORTED} at most"
         )
     led = dict(zip(reply.groups, reply.sizes, strict=True))
-    return LoadReport(reply.capacity_bytes, reply.used_bytes, led)
+    return LoadReport(reply.capacity_bytes, reply.used_bytes, led, reply.garbage_bytes)

@@ -390,16 +390,18 @@ class ReportRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class ReportReply(_message.Message):
-    __slots__ = ("capacity_bytes", "used_bytes", "groups", "sizes")
+    __slots__ = ("capacity_bytes", "used_bytes", "groups", "sizes", "garbage_bytes")
     CAPACITY_BYTES_FIELD_NUMBER: _ClassVar[int]
     USED_BYTES_FIELD_NUMBER: _ClassVar[int]
     GROUPS_FIELD_NUMBER: _ClassVar[int]
     SIZES_FIELD_NUMBER: _ClassVar[int]
+    GARBAGE_BYTES_FIELD_NUMBER: _ClassVar[int]
     capacity_bytes: int
     used_bytes: int
     groups: _containers.RepeatedScalarFieldContainer[int]
     sizes: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, capacity_bytes: _Optional[int] = ..., used_bytes: _Optional[int] = ..., groups: _Optional[_Iterable[int]] = ..., sizes: _Optional[_Iterable[int]] = ...) -> None: ...
+    garbage_bytes: int
+    def __init__(self, capacity_bytes: _Optional[int] = ..., used_bytes: _Optional[int] = ..., groups: _Optional[_Iterable[int]] = ..., sizes: _Optional[_Iterable[int]] = ..., garbage_bytes: _Optional[int] = ...) -> None: ...
 
 class HandOverRequest(_message.Message):
     __slots__ = ("moves", "successors")

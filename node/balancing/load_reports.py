@@ -99,6 +99,7 @@ class LoadReports:
             report.used_bytes,
             self.lost_s(record.node),
             age_s,
+            report.garbage_bytes,
         )
 
     def _partition(self, log_record: LogRecord, record: PartitionRecord, led: tuple[int, int] | None) -> PartitionLoad:

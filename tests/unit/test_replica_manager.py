@@ -181,11 +181,11 @@ def test_a_start_of_a_node_has_a_successor_when_the_metadata_know_a_later_one_or
 
 def test_a_report_tells_what_is_not_free_and_the_groups_that_are_led() -> None:
     replicas = SimpleNamespace(
-        _disk=SimpleNamespace(capacity_bytes=lambda: 100, free_bytes=lambda: 30),
+        _disk=SimpleNamespace(capacity_bytes=lambda: 100, free_bytes=lambda: 30, garbage_bytes=lambda: 11),
         _open={
             4: SimpleNamespace(is_leader=True, stored_bytes=7),
             5: SimpleNamespace(is_leader=False, stored_bytes=9),
         },
         _coordinators={8: SimpleNamespace(is_leader=True), 9: SimpleNamespace(is_leader=False)},
     )
-    assert ReplicaManager.report(cast(Any, replicas)) == LoadReport(100, 70, {4: 7, 8: 0})
+    assert ReplicaManager.report(cast(Any, replicas)) == LoadReport(100, 70, {4: 7, 8: 0}, 11)

@@ -21,6 +21,8 @@ class NodeLoad:
     away_s: float = 0.0
     """Seconds without contact; 0: it is up."""
     report_age_s: float = 0.0
+    garbage_bytes: int = 0
+    """Bytes of those used that are dead, and are given back when space gets short."""
 
 
 @dataclass(frozen=True, slots=True)

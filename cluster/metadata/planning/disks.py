@@ -1,7 +1,9 @@
 """Goal of a plan: no disk is fuller than its mark. Replicas go until it is at the lower one.
 
-The rule: a disk that is relieved gets nothing in the same plan. Else later goals would bring it another replica of what
-has just left, and the next plan would move on the same disk again, without end.
+The rules: what counts is what a disk needs. Space that nobody needs any more is given back by the node itself, which
+takes a while; to move more replicas away would not speed that up. And a disk that is relieved gets nothing in the same
+plan. Else later goals would bring it another replica of what has just left, and the next plan would move on the same
+disk again, without end.
 """
 
 from __future__ import annotations
@@ -26,19 +28,19 @@ def _is_above(projection: Projection, node: int) -> bool:
     told = projection.nodes[node]
     if not takes_replicas(told) or not told.capacity_bytes:
         return False
-    return projection.used_bytes(node) * 100 > told.capacity_bytes * projection.settings.disk_high
+    return projection.needed_bytes(node) * 100 > told.capacity_bytes * projection.settings.disk_high
 
 
 def _relieve(projection: Projection, node: int, wanted: int) -> None:
     """Move replicas until no more than the wanted bytes are used: the largest of those that are not too much, and the
     smallest of the others when that does not do."""
     for size, group in reversed(projection.movable(node)):
-        if size and size <= projection.used_bytes(node) - wanted:
+        if size and size <= projection.needed_bytes(node) - wanted:
             _move(projection, group, node)
     for _, group in projection.movable(node):
-        if projection.used_bytes(node) <= wanted:
+        if projection.needed_bytes(node) <= wanted:
             return
-        if projection.partitions[group].size_bytes >= projection.used_bytes(node) - wanted:
+        if projection.partitions[group].size_bytes >= projection.needed_bytes(node) - wanted:
             _move(projection, group, node)
 
 

@@ -1,7 +1,7 @@
 """The cluster as it will be when a plan has been carried out, while the plan is being made.
 
 The rules: a replica goes only to a node that is active, up, and told how full it is, and never above the mark for
-targets, with all that is on its way there; space counts as free only when the replica that had it is gone. A node whose
+targets, with all that is on its way there; space counts as free for it only when nothing has it any more. A node whose
 disk is relieved gets nothing in that plan, not even what was taken from it. What moves twice while the plan is made
 moves once in the plan, from where it is to where it ends, and the reason told is one for which it ends there.
 """
@@ -86,9 +86,10 @@ class Projection:
         sized = self._movable[node]
         return (sized[at] for at in range(bisect_left(sized, size) - 1, -1, -1))
 
-    def used_bytes(self, node: int) -> int:
-        """Bytes on a node's disk when all has been carried out."""
-        return self.nodes[node].used_bytes + self._coming[node] - self._going[node]
+    def needed_bytes(self, node: int) -> int:
+        """Bytes that a node's disk needs when all has been carried out, and what is dead has been given back."""
+        told = self.nodes[node]
+        return told.used_bytes - told.garbage_bytes + self._coming[node] - self._going[node]
 
     def fits(self, group: int, node: int) -> bool:
         """Tell whether a node's disk takes a replica and stays below the mark for targets."""

@@ -41,7 +41,7 @@ class SeenCluster(Cluster):
         if node in self.reports:
             return self.reports[node]
         led = [one.group for log in self.view.logs.values() for one in log.partitions if self.leads(node, one.replicas)]
-        return LoadReport(100 * GIB, 50 * GIB, dict.fromkeys(led, 1 << 20))
+        return LoadReport(100 * GIB, 50 * GIB, dict.fromkeys(led, 1 << 20), GIB)
 
     def leads(self, node: int, replicas: tuple[int, ...]) -> bool:
         return node == next((one for one in replicas if one not in self.lost), None)

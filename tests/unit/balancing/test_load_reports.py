@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cluster.metadata import reassign
+from cluster.metadata.planning import NodeLoad
 from cluster.rpc import LoadReport
 from tests.unit.balancing.seen_cluster import GIB, SeenCluster
 
@@ -11,9 +12,7 @@ async def test_nodes_and_partitions_are_as_the_metadata_and_the_reports_say() ->
     cluster = SeenCluster(nodes=3)
     cluster.create("trades", partitions=2, replicas=2)
     load = await cluster.load_reports.gather()
-    assert [(n.node, n.capacity_bytes, n.used_bytes, n.away_s, n.report_age_s) for n in load.nodes] == [
-        (node, 100 * GIB, 50 * GIB, 0.0, 0.0) for node in (1, 2, 3)
-    ]
+    assert list(load.nodes) == [NodeLoad(node, "", False, 100 * GIB, 50 * GIB, 0.0, 0.0, GIB) for node in (1, 2, 3)]
     first = load.partitions[0]
     assert (first.name, first.size_bytes, first.leader) == ("trades/0", 1 << 20, first.replicas[0])
     assert (first.configuration_version, first.target, first.is_movable) == (1, (), True)

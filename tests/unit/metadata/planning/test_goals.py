@@ -95,6 +95,17 @@ def test_a_disk_that_is_relieved_gets_nothing_in_the_same_plan() -> None:
     assert all(3 not in item.target for item in of_disk)
 
 
+def test_what_is_dead_on_a_disk_is_no_reason_to_move_replicas_away() -> None:
+    """The node gives it back by itself. To another replica it is no room until then."""
+    load = with_node(full_disk(91), 3, report_age_s=31.0)
+    assert plan_balance(with_node(load, 1, garbage_bytes=6 * GIB), ON).reassignments == ()
+    plan = plan_balance(with_node(load, 1, garbage_bytes=4 * GIB), ON)
+    moved = sum({1: 8, 2: 4, 3: 2}.get(item.group, 1) for item in plan.reassignments)
+    assert 91 - 4 - moved == 75
+    load = with_node(disks(load, {2: 79}), 2, garbage_bytes=50 * GIB)
+    assert moved_bytes(load, plan_balance(load, ON)) <= GIB
+
+
 def test_a_full_disk_gives_for_evenness_too_and_leads_no_less() -> None:
     load = cluster(nodes_of(4), [(1, 2, 3), (2, 3, 1), (3, 1, 2)] * 4, GIB)
     load = disks(disks(load, {1: 20, 2: 20, 4: 10}), {3: 13}, capacity_gib=15)

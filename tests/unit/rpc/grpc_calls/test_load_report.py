@@ -13,7 +13,7 @@ from tests.unit.rpc.support import cluster_of
 
 async def test_a_report_crosses_the_wire() -> None:
     async with cluster_of(1, 2) as nodes:
-        nodes[2].load = LoadReport(100, 50, {7: 1 << 40, 8: 0})
+        nodes[2].load = LoadReport(100, 50, {7: 1 << 40, 8: 0}, 20)
         assert await nodes[1].network.client(2).report() == nodes[2].load
 
 
