@@ -5,14 +5,15 @@ that costs nothing, and entries are moved out of thin segments along with other 
 come back soon, also where nothing else is written, and clients must not wait for it.
 
 The rules: while space is short, cleaning goes on as soon as the last segments are done, until little is dead
-(`storage/wal/compaction.py` says how much), and what it moves takes from the budget of copies that come in. So it slows
-down while clients feel it, as copies do. Otherwise once a minute is enough: most logs are trimmed by whole segments.
+(`storage/wal/compaction.py` says how much). What it moves takes from the budget of copies that come in, more than its
+bytes. So it slows down while clients feel it, as copies do. Otherwise once a minute is enough: most logs are trimmed by
+whole segments.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from cluster.raft.snapshot.bandwidth import CopyBudget
@@ -28,11 +29,18 @@ PERIOD_S, SHORT_PERIOD_S = 60.0, 10.0
 STEP_BYTES = 256 << 10
 """Bytes moved at once: a millisecond of the loop."""
 
+MOVED_COST = 4
+"""A byte that moves takes so many from the budget: it is read, and written by the turns that clients wait for. At the
+whole pace of 64 MiB/s their p99 was 4.5 times that without (two cores, four nodes) ..."""
+LITTLE_FREE = 0.05
+"""... which is better than to refuse events: with less than this share of the file system free, it takes its bytes."""
+
 
 class CleanedStore(Protocol):
     """The store, as its cleaning needs it."""
 
     def is_short(self) -> bool: ...
+    def free_share(self) -> float: ...
     def reclaim(self) -> CompactionResult: ...
     def move(self, most_bytes: int) -> int: ...
 
@@ -47,6 +55,7 @@ class SegmentCleaner:
         is_full: Callable[[], bool],
         erase_leftovers: Callable[[], None],
         on_failed: Callable[[Exception], None],
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         """`is_full`: events are refused for lack of room. `on_failed` is told of an error of the store."""
         self._disk = disk
@@ -55,6 +64,7 @@ class SegmentCleaner:
         self._is_full = is_full
         self._erase_leftovers = erase_leftovers
         self._on_failed = on_failed
+        self._sleep = sleep
         self._cleaned_at = clock()
         self._asked = False
 
@@ -66,7 +76,7 @@ class SegmentCleaner:
         """Clean when it is due, until cancelled."""
         try:
             while True:
-                await asyncio.sleep(LOOK_EVERY_S)
+                await self._sleep(LOOK_EVERY_S)
                 if self.is_due():
                     await self.clean()
         except Exception as error:  # noqa: BLE001  without this the disk would fill unnoticed
@@ -90,15 +100,16 @@ class SegmentCleaner:
             await self._move()
 
     async def _move(self) -> None:
-        """Move what waits to be moved, no faster than copies may come in."""
+        """Move what waits to be moved, at the pace of copies that come in."""
+        is_urgent = self._is_full() or self._disk.free_share() < LITTLE_FREE
         while True:
             now = self._clock()
             opens_at = self._budget.opens_at(now, self)
             if opens_at is not None:
-                await asyncio.sleep(opens_at - now)
+                await self._sleep(opens_at - now)
                 continue
             cost = self._disk.move(STEP_BYTES)
             if not cost:
                 return
-            self._budget.charge(cost, now)
-            await asyncio.sleep(0)
+            self._budget.charge(cost if is_urgent else cost * MOVED_COST, now)
+            await self._sleep(0)

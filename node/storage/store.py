@@ -444,6 +444,10 @@ class Store:
         """Tell whether the file system gets full, so that little of the store may be dead."""
         return self._compactor.is_short(self._room())
 
+    def free_share(self) -> float:
+        """Share of the file system that is free."""
+        return self.free_bytes() / max(1, self.capacity_bytes())
+
     def _room(self) -> Room:
         return Room(self.free_bytes(), self.capacity_bytes())
 

@@ -37,9 +37,9 @@ STAGES = ("nodes start and join", "replicas move to them", "they are emptied and
 class Stages:
     """Latencies by stage of a round: nodes that start on the same cores cost clients more than moves do."""
 
-    def __init__(self) -> None:
+    def __init__(self, stages: Sequence[str] = STAGES) -> None:
         self._latencies_ns: list[int] = []
-        self._found: dict[str, list[int]] = {stage: [] for stage in STAGES}
+        self._found: dict[str, list[int]] = {stage: [] for stage in stages}
 
     def watch(self, latencies_ns: list[int]) -> None:
         """Take latencies from this list from now on, as they are appended."""

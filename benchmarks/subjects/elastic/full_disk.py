@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from benchmarks.driver.measure import percentiles_ms
-from benchmarks.subjects.elastic.figures import Rows, spread
+from benchmarks.subjects.elastic.figures import Rows, Stages, spread
 from benchmarks.subjects.elastic.growing import ElasticCluster, until
 from benchmarks.subjects.elastic.load import SteadyProducer, beside, fill
 from holdfast.client import AdminClient
@@ -21,6 +21,7 @@ NODE = 3
 HIGH, LOW = 86, 75
 PIECE_BYTES = 1 << 20
 QUIET_S = 15.0
+MOVING, CLEANING = "replicas move away", "segments are cleaned"
 
 
 def used_percent(directory: Path) -> float:
@@ -44,8 +45,9 @@ async def relieve(cluster: ElasticCluster, small: Path, rate: int) -> Rows:
         filled = used_percent(small)
         producer = SteadyProducer(cluster.servers, LOG, PARTITIONS, rate)
         calm = await beside(producer, asyncio.sleep(QUIET_S))
-        began = time.monotonic()
-        moving = await beside(producer, _relieved(cluster, admin, small))
+        began, stages = time.monotonic(), Stages((MOVING, CLEANING))
+        stages.watch(producer.latencies_ns)
+        moving = await beside(producer, _relieved(cluster, admin, small, stages))
         took_s = time.monotonic() - began
     latency, calm_latency = (percentiles_ms(part.latencies()) for part in (moving, calm))
     gaps = spread(list(moving.longest_gaps_ms().values()))
@@ -54,14 +56,23 @@ async def relieve(cluster: ElasticCluster, small: Path, rate: int) -> Rows:
         ("time until below the mark, and nothing moves", f"{took_s:.0f} s"),
         ("events acknowledged meanwhile; refused", f"{len(moving.latencies_ns):,}; {len(moving.failed + calm.failed)}"),
         ("p99 without moves, with them", f"{calm_latency['p99']:.1f} ms, {latency['p99']:.1f} ms"),
+        ("p99 with them, times that without", f"{latency['p99'] / calm_latency['p99']:.1f}"),
+        *stages.rows(),
         ("longest gap of a partition: median, longest", f"{gaps[0]:.0f} ms, {gaps[1]:.0f} ms"),
     ]
 
 
-async def _relieved(cluster: ElasticCluster, admin: AdminClient, small: Path) -> None:
-    await admin.balance_settings("on")
-    await until(lambda: _is_below(small), f"less than {LOW} %", 300.0)
-    await cluster.settled(admin)
+async def _relieved(cluster: ElasticCluster, admin: AdminClient, small: Path, stages: Stages) -> None:
+    async def begun() -> bool:
+        return bool((await admin.list_moves())["moves"])
+
+    with stages.during(MOVING):
+        await admin.balance_settings("on")
+        await until(begun, "a plan", 60.0)
+        await cluster.settled(admin)
+    with stages.during(CLEANING):
+        await until(lambda: _is_below(small), f"less than {LOW} %", 300.0)
+        await cluster.settled(admin)
 
 
 async def _is_below(small: Path) -> bool:
