@@ -16,6 +16,7 @@ from typing import Any
 
 from holdfast.amqp import MalformedMessage, Modified, ReceiverLink, Released, SenderLink, Source, Target
 from holdfast.amqp.links.delivery_states import DeliveryState
+from holdfast.records.record_batch import RecordBatch
 from node.listener import errors
 from node.listener.amqp_transactions.connection_transaction import ClientTransaction
 from node.listener.attach.link_plan import LinkPlan
@@ -91,11 +92,11 @@ class _Producing(IncomingMessageLink):
     def _take_envelope(
         self, own: list[Any], envelope: Envelope, size: int, transaction: ClientTransaction | None
     ) -> None:
-        if envelope.plain:
+        if isinstance(envelope.contents, RecordBatch):
             super()._take_envelope(own, envelope, size, transaction)
             return
         try:
-            front, *messages = (as_stored(message) for message in (envelope.front, *envelope.messages))
+            front, *messages = (as_stored(message) for message in (envelope.front, *envelope.contents))
         except MalformedMessage as problem:
             self._unreadable(own, size, problem, transaction)
             return

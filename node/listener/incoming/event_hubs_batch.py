@@ -17,33 +17,40 @@ Where an envelope goes is said by its own annotations, else by those of its firs
 from __future__ import annotations
 
 from collections.abc import Sequence
-from struct import Struct
 from typing import NamedTuple
 
 from holdfast.amqp import MalformedMessage
 from holdfast.amqp.messages.message_validation import all_data, ends_in_data
 from holdfast.amqp.messages.sections import DATA, decode_section, section_at, skip_value, split
-from holdfast.records.record_batch import MAX_RECORDS
+from holdfast.records.lengths import LENGTH_BYTES
+from holdfast.records.record_batch import MAX_RECORDS, RecordBatch, seal
 from node.listener.incoming import routing_annotations
+from node.listener.incoming.append_queue import sealed_messages
 
 MAX_SECTIONS = 2 * MAX_RECORDS
 """Sections of all messages of an envelope together: with 32 bytes each they fill the largest there is. Each is looked
 at, in one turn of the event loop."""
 
+ALIKE_MOST_BYTES = 2048
+"""Largest message that is looked at together with others. Larger ones cost as little one by one."""
+
 
 class Envelope(NamedTuple):
-    """An Event Hubs batch. `front`: its own annotations, as a message without contents. `messages`: its messages, as
-    they were sent. `plain`: they are bodies of bytes, without annotations."""
+    """An Event Hubs batch. `front`: its own annotations, as a message without contents. `contents`: its messages, as
+    they were sent; sealed, if they are bodies of bytes without annotations."""
 
     front: bytes
-    messages: Sequence[bytes]
-    plain: bool = False
+    contents: Sequence[bytes] | RecordBatch
+
+    @property
+    def messages(self) -> Sequence[bytes]:
+        return self.contents.records() if isinstance(self.contents, RecordBatch) else self.contents
 
 
 class Contents(NamedTuple):
-    """Records of an envelope without sequence numbers, and the routing that its producer asks for."""
+    """Sealed messages of an envelope without sequence numbers, and the routing that its producer asks for."""
 
-    records: Sequence[bytes]
+    sealed: RecordBatch
     target_partition: str | None
     group_key: str | None
 
@@ -86,32 +93,36 @@ def _plain_envelope(payload: bytes) -> Envelope | None:
     another, or has a fault."""
     front = _behind_id(payload)
     found = _alike(payload, front) or _one_by_one(payload, front)
-    return Envelope(payload[:front] + _NO_BODY, found, plain=True) if found else None
+    return Envelope(payload[:front] + _NO_BODY, found) if found else None
 
 
-def _alike(payload: bytes, front: int) -> Sequence[bytes]:
-    """Read plain messages of one size, whose ids are of one size, too. Nothing: they are others, or have a fault.
+def _alike(payload: bytes, front: int) -> RecordBatch | None:
+    """Seal plain messages of one size, whose ids are of one size, too. None: they are others, or have a fault.
 
-    What stands at one place of all of them is looked at together, in C: the same bytes but for ids and contents.
+    What stands at one place of all of them is looked at together, in C: the same bytes but for ids and contents. So are
+    the heads of the envelope's sections taken out: none of the messages becomes an object of its own.
     """
     start, end = _contents(payload, front)
-    first = payload[start:end]
     step = end - front
     count, rest = divmod(len(payload) - front, step) if start else (0, 1)
-    if rest or count > MAX_RECORDS or not _all_plain([first]):
-        return ()
-    body = start + _behind_id(first)
+    if rest or count > MAX_RECORDS or step > ALIKE_MOST_BYTES or not _all_plain([payload[start:end]]):
+        return None
+    body = start + _behind_id(payload[start:end])
     ids = range(min(start + _ID_AT, body), body)
     same = (*range(front, ids.start), *range(body, _contents(payload, body)[0]))
-    if all(payload[at::step] == payload[at : at + 1] * count for at in same) and all(
-        payload[at::step].isascii() for at in ids
-    ):
-        return list(Struct(f"{start - front}x{end - start}s" * count).unpack_from(payload, front))
-    return ()
+    if any(payload[at::step] != payload[at : at + 1] * count for at in same):
+        return None
+    if not all(payload[at::step].isascii() for at in ids):
+        return None
+    records = bytearray(payload)
+    for gone in range(start - front):
+        del records[front :: step - gone]
+    table = (end - start).to_bytes(LENGTH_BYTES, "big") * count
+    return seal(table, [memoryview(records)[front:]], bodies=False)
 
 
-def _one_by_one(payload: bytes, front: int) -> Sequence[bytes]:
-    """Read plain messages of any sizes. Nothing: they are others, or have a fault."""
+def _one_by_one(payload: bytes, front: int) -> RecordBatch | None:
+    """Seal plain messages of any sizes. None: they are others, or have a fault."""
     found: list[bytes] = []
     pos, size = front, len(payload)
     while pos + 8 <= size and len(found) < MAX_RECORDS:
@@ -123,10 +134,10 @@ def _one_by_one(payload: bytes, front: int) -> Sequence[bytes]:
             start = pos + 8
             end = start + int.from_bytes(payload[pos + 4 : start], "big")
         else:
-            return ()
+            return None
         found.append(payload[start:end])
         pos = end
-    return found if pos == size and found and _all_plain(found) else ()
+    return sealed_messages(found) if pos == size and found and _all_plain(found) else None
 
 
 def _contents(payload: bytes, pos: int) -> tuple[int, int]:
@@ -168,17 +179,17 @@ def _check_sections(payload: bytes, most: int) -> None:
 
 
 def read_plain(envelope: Envelope) -> Contents:
-    """Read the records and the routing of an envelope. Raises MalformedMessage, or Refused for messages with a
+    """Seal an envelope's messages, and read its routing. Raises MalformedMessage, or Refused for messages with a
     producer's numbers."""
     outer = routing_annotations.read(envelope.front)
-    if envelope.plain:
-        return Contents(envelope.messages, outer.target_partition, outer.group_key)
-    read = [routing_annotations.read(message) for message in envelope.messages]
+    if isinstance(envelope.contents, RecordBatch):
+        return Contents(envelope.contents, outer.target_partition, outer.group_key)
+    read = [routing_annotations.read(message) for message in envelope.contents]
     for position, one in enumerate(read):
         if one.target_partition not in (None, outer.target_partition or read[0].target_partition):
             raise MalformedMessage(f"message {position} of the batch asks for another partition than the batch")
     return Contents(
-        [one.stored for one in read],
+        sealed_messages([one.stored for one in read]),
         outer.target_partition or read[0].target_partition,
         outer.group_key or read[0].group_key,
     )

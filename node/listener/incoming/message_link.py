@@ -90,7 +90,7 @@ class IncomingMessageLink(IncomingLink):
         except MalformedMessage as problem:
             self._unreadable(own, len(payload), problem, transaction)
         else:
-            self.host.received(0, 0, len(envelope.messages))
+            self.host.received(0, 0, len(envelope.contents))
             self._take_envelope(own, envelope, len(payload), transaction)
 
     def _take_envelope(
@@ -113,7 +113,7 @@ class IncomingMessageLink(IncomingLink):
         partitions = self._choice.all()
         contents = read_plain(envelope)
         chosen = self._choice.choose(contents.target_partition, contents.group_key, partitions)
-        return chosen if chosen is not None else self._choice.next(partitions), sealed_messages(contents.records)
+        return chosen if chosen is not None else self._choice.next(partitions), contents.sealed
 
     def _sort(self, deliveries: list[Any], payloads: list[bytes], transaction: ClientTransaction | None) -> None:
         """Look at messages one by one, and group them by partition."""
