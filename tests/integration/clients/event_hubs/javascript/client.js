@@ -13,6 +13,14 @@ const {
 const [kind, text, partition] = process.argv.slice(2);
 const say = (what) => process.stdout.write(JSON.stringify(what) + '\n');
 const failure = (error) => ({ name: error.name, code: error.code, message: error.message });
+
+// Events that are handed over together: a reader of single ones is slower than the sender, and longer and longer behind.
+const MOST_EVENTS = 100;
+
+// A producer whose connection dies with an event in flight waits for this timeout, and then for the delay: by default 60 s
+// and 30 s.
+const RETRIES = { timeoutInMs: 10000, retryDelayInMs: 500 };
+
 const stopped = new Promise((resolve) => process.stdin.on('end', resolve).resume());
 
 async function tour() {
@@ -57,7 +65,10 @@ async function read(count) {
                 }
             },
             processError: async (error) => say({ failed: failure(error) }),
-        }, { startPosition: earliestEventPosition, trackLastEnqueuedEventProperties: true, maxWaitTimeInSeconds: 1 });
+        }, {
+            startPosition: earliestEventPosition, trackLastEnqueuedEventProperties: true, maxBatchSize: MOST_EVENTS,
+            maxWaitTimeInSeconds: 1,
+        });
     });
     await consumer.close();
 }
@@ -66,6 +77,7 @@ async function send() {
     let over = false;
     stopped.then(() => { over = true; });
     const producer = new EventHubBufferedProducerClient(text, {
+        retryOptions: RETRIES,
         enableIdempotentRetries: true,
         maxWaitTimeInMs: 20,
         onSendEventsSuccessHandler: async (context) => say({ acknowledged: context.events.map((event) => event.body) }),
