@@ -4,7 +4,8 @@ A batch of an SDK is one message, which a node opens, checks and seals anew; our
 that costs shows in the nodes' CPU, whatever the client needs. So this program publishes events of 100 bytes to one
 partition of a cluster of three: the SDKs in full batches of 1 MiB at the node that leads it, one at a time, our client
 by `send_many` of as many events. They take turns, and the medians of each are compared. What idle nodes use is taken
-off: an SDK may publish so slowly that it would count.
+off: an SDK may publish so slowly that it would count. The Go SDK gives each event a message-id, which is stored with
+it; what so many bytes cost is shown by our client with events of that size.
 
     python -m benchmarks.client.event_hubs --seconds 5
 """
@@ -35,8 +36,8 @@ from holdfast.client import Delivery, ProducerClient
 
 SIZE_BYTES = 100
 BATCH_BYTES = 1 << 20
-CHUNK_EVENTS = BATCH_BYTES // (SIZE_BYTES + 5)
-"""Events of a call of our client: about what 1 MiB of an SDK holds."""
+WITH_ID_BYTES = 155
+"""Size of an event of the Go SDK with its message-id, as it is stored."""
 UNDER_WAY = 4
 """Calls of our client under way, which bounds its memory."""
 GOAL = 1.5
@@ -45,6 +46,8 @@ IDLE_S = 3.0
 GO = Path(__file__).parent / "event_hubs_go"
 BUILD_WITHIN_S = 600
 OWN, PYTHON, GO_SDK = "our client, send_many", "Python SDK", "Go SDK"
+OWN_LARGER = f"our client, events of {WITH_ID_BYTES} bytes"
+JUDGED = (PYTHON, GO_SDK)
 COLUMNS = ("published through", "events/s", "nodes' CPU for an event", "ratio to our client's")
 
 
@@ -89,12 +92,12 @@ def by_python_sdk(address: str, log: str, seconds: float) -> int:
     return events
 
 
-def by_own_client(address: str, log: str, seconds: float) -> int:
-    return asyncio.run(_send_many(address, log, seconds))
+def by_own_client(size: int) -> Way:
+    return lambda address, log, seconds: asyncio.run(_send_many(address, log, seconds, size))
 
 
-async def _send_many(address: str, log: str, seconds: float) -> int:
-    bodies, events = [bytes(SIZE_BYTES)] * CHUNK_EVENTS, 0
+async def _send_many(address: str, log: str, seconds: float, size: int) -> int:
+    bodies, events = [bytes(size)] * (BATCH_BYTES // (size + 5)), 0  # about as many as 1 MiB of an SDK holds
     async with ProducerClient(address, log) as producer:
         under_way: deque[Delivery] = deque()
         until_s = time.monotonic() + seconds
@@ -184,7 +187,9 @@ def rows(published: Sequence[PublishingCost]) -> list[tuple[str, ...]]:
 
 def ways(directory: Path) -> tuple[dict[str, Way], list[str]]:
     """The ways to publish that there are here, and remarks on those that are not."""
-    found: dict[str, Way] = {OWN: by_own_client, PYTHON: by_python_sdk}
+    found: dict[str, Way] = {
+        OWN: by_own_client(SIZE_BYTES), OWN_LARGER: by_own_client(WITH_ID_BYTES), PYTHON: by_python_sdk,
+    }  # fmt: skip
     try:
         found[GO_SDK] = go_sdk(directory)
     except PeerFailed as why:
@@ -209,7 +214,7 @@ def main(seconds: float, repeats: int, durability: str) -> None:
     console.print(table)
     for remark in remarks:
         console.print(remark, highlight=False)
-    if any(ratio(one, published) > GOAL for one in published):
+    if any(ratio(one, published) > GOAL for one in published if one.title in JUDGED):
         sys.exit(1)
 
 

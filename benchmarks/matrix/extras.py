@@ -100,7 +100,7 @@ def hubs_sdks(directory: Path, repeats: int, console: Console) -> ExtraTable:
     verdicts = tuple(
         limited(f"{one.title}: {SDKS}", event_hubs.ratio(one, published), event_hubs.GOAL, "times our client's")
         for one in published
-        if one.title != event_hubs.OWN
+        if one.title in event_hubs.JUDGED
     )
     return ExtraTable(SDKS, event_hubs.COLUMNS, event_hubs.rows(published), verdicts, remarks)
 
