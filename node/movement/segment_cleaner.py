@@ -42,6 +42,7 @@ class CleanedStore(Protocol):
     def is_short(self) -> bool: ...
     def free_share(self) -> float: ...
     def reclaim(self) -> CompactionResult: ...
+    def warm(self, most_bytes: int) -> None: ...
     def move(self, most_bytes: int) -> int: ...
 
 
@@ -108,8 +109,8 @@ class SegmentCleaner:
             if opens_at is not None:
                 await self._sleep(opens_at - now)
                 continue
+            await asyncio.to_thread(self._disk.warm, STEP_BYTES)  # the loop must not wait for a disk
             cost = self._disk.move(STEP_BYTES)
             if not cost:
                 return
             self._budget.charge(cost if is_urgent else cost * MOVED_COST, now)
-            await self._sleep(0)

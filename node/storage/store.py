@@ -265,6 +265,17 @@ class Store:
                 ops = self._compactor.ops_before(db) + ops
             self._append(ops, wal)
 
+    def warm(self, most_bytes: int) -> None:
+        """Read what the next `move` of so many bytes will move, so that it need not wait for the disk. Blocks: call it
+        from a worker thread."""
+        db, _ = self._parts()
+        with self._lock:
+            moves = self._compactor.upcoming()
+        try:
+            self._compactor.warm(db, moves, most_bytes)
+        except Exception as error:
+            raise self._failure(error) from error
+
     def move(self, most_bytes: int) -> int:
         """Move live entries out of thin segments, of about so many bytes at most, while space is short. Returns what
         that cost, in bytes; 0: nothing waits to be moved."""

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rocksdict import Rdict, ReadOptions
 
@@ -134,6 +134,25 @@ class WalCompactor:
         """Operations to write before a batch: moved entries, and rows of removed segments."""
         ops, self._pending = self._pending, []
         return ops if self._is_short else ops + self.moved(db, self._options.move_bytes)[0]
+
+    def upcoming(self) -> list[_Move]:
+        """What waits to be moved, as it is now."""
+        return [replace(move) for move in self._moves]
+
+    def warm(self, db: Rdict, moves: list[_Move], most_bytes: int) -> None:
+        """Read what `moved` will move next, of about so many bytes, so that the system has it in memory. For any
+        thread, without a lock: values stay where they are for as long as they are needed."""
+        left = most_bytes
+        for move in moves:
+            for _, row in _rows(db, move.next_key, _end_of(move)):
+                if left <= 0:
+                    return
+                place = place_of(row)
+                if place is not None and place.segment == move.segment:
+                    self._wal.warm(place)
+                    left -= place.length
+                else:
+                    left -= ROW_COST_BYTES
 
     def moved(self, db: Rdict, most_bytes: int) -> tuple[list[Op], int]:
         """Operations that move entries of thin segments, of about so many bytes at most; and what they cost, in bytes.

@@ -212,6 +212,18 @@ class WriteAheadLog:
             )
         return data
 
+    def warm(self, place: ValueLocation) -> None:
+        """Have the system read a value of a sealed segment into its memory. For any thread: descriptors that others
+        read by may be closed at any moment, so it has one of its own."""
+        try:
+            file = os.open(self.path(place.segment), os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:  # nothing in it is needed any more
+            return
+        try:
+            os.pread(file, place.length, place.offset)
+        finally:
+            os.close(file)
+
     def _from_file(self, place: ValueLocation) -> bytes:
         """Read a value from its file, and let the disk read ahead of a sequential reader: the page cache has nothing
         that was written past it."""

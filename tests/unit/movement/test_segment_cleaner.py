@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import pytest
 
@@ -35,7 +36,16 @@ class ThinStore:
             self.thin, self.waiting = self.thin - 1, MIB
         return CompactionResult(1, MIB, self.waiting, self.short)
 
+    def warm(self, most_bytes: int) -> None:
+        assert not self.is_on_loop(), "a disk may take long to read"
+        self.calls.append("warm")
+
+    @staticmethod
+    def is_on_loop() -> bool:
+        return threading.current_thread() is threading.main_thread()
+
     def move(self, most_bytes: int) -> int:
+        assert self.is_on_loop(), "who writes is on the loop"
         moved = min(self.waiting, most_bytes)
         self.waiting -= moved
         self.calls.append(f"move {moved}")
@@ -103,7 +113,7 @@ async def test_it_cleans_soon_after_a_replica_was_erased_and_once() -> None:
 async def test_while_space_is_short_it_goes_on_until_nothing_is_thin() -> None:
     cleaning = Cleaning(ThinStore(3, short=True), bytes_per_s=1 << 40)
     await asyncio.wait_for(cleaning.cleaner.clean(), 40)
-    steps = [f"move {STEP_BYTES}"] * (MIB // STEP_BYTES) + ["move 0"]
+    steps = ["warm", f"move {STEP_BYTES}"] * (MIB // STEP_BYTES) + ["warm", "move 0"]
     assert cleaning.store.calls == ["reclaim", *steps] * 3 + ["reclaim"]
 
 

@@ -11,6 +11,8 @@ import pytest
 
 from node.storage import Store, disk_space
 from node.storage.wal import compaction
+from node.storage.wal.record_format import ValueLocation
+from node.storage.wal.write_ahead_log import WriteAheadLog
 from tests.unit.storage.support import SMALL, WHO, copy_as_killed, fill, rows
 
 MIB = 1 << 20
@@ -108,9 +110,9 @@ def test_while_space_is_short_no_write_of_clients_carries_what_moves(tmp_path: P
         kept = fill_interleaved(disk)
         erase(disk, 1, kept)
         moving = disk.reclaim().moving_bytes
-        before = disk.used_bytes()
+        before = disk.stats()["journal_bytes"]
         kept |= fill(disk, 0, 20, size=2_000, group=9)
-        assert disk.used_bytes() < before + 60_000
+        assert disk.stats()["journal_bytes"] < before + 60_000
         moved = 0
         while cost := disk.move(STEP_BYTES):
             moved += cost
@@ -157,7 +159,7 @@ def test_what_moves_fits_into_what_is_free(tmp_path: Path, small_disk: SmallDisk
         while size := disk.move(STEP_BYTES):
             assert size <= 2 * STEP_BYTES
             least = min(least, small_disk.free_bytes(tmp_path))
-        assert least >= 2 * MIB // 2 - STEP_BYTES
+        assert least >= 3 * MIB // 4, "with what RocksDB writes meanwhile"
         clean(disk)
         assert disk.used_bytes() < small_disk.capacity_bytes - 2 * MIB
         assert rows(disk) == kept
@@ -181,6 +183,37 @@ def test_a_process_that_is_killed_while_entries_move_has_them_all(tmp_path: Path
             assert rows(again) == kept
             clean(again)
             assert rows(again) == kept
+
+
+def test_what_moves_next_was_read_before_by_whoever_may_wait_for_a_disk(
+    tmp_path: Path, small_disk: SmallDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_disk.capacity_bytes = 18 * MIB
+    warmed: list[ValueLocation] = []
+    moved: list[ValueLocation] = []
+    warm, read = WriteAheadLog.warm, WriteAheadLog.read
+
+    def warming(wal: WriteAheadLog, place: ValueLocation) -> None:
+        warm(wal, place)
+        warmed.append(place)
+
+    def reading(wal: WriteAheadLog, place: ValueLocation) -> bytes:
+        moved.append(place)
+        return read(wal, place)
+
+    with Store(tmp_path, WHO, SHORT) as disk:
+        kept = fill_interleaved(disk)
+        erase(disk, 1, kept)
+        disk.reclaim()
+        monkeypatch.setattr(WriteAheadLog, "warm", warming)
+        monkeypatch.setattr(WriteAheadLog, "read", reading)
+        for _ in range(5):
+            disk.warm(STEP_BYTES)
+            disk.move(STEP_BYTES)
+            assert warmed == moved
+        disk.warm(STEP_BYTES)
+        (tmp_path / "journal" / f"{warmed[-1].segment:08}.seg").unlink()
+        disk.warm(STEP_BYTES)  # whoever needs it says that it is missing
 
 
 def test_what_is_erased_is_garbage_at_once_and_needed_no_more(tmp_path: Path, small_disk: SmallDisk) -> None:
