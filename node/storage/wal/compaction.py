@@ -131,9 +131,8 @@ class WalCompactor:
         return bool(self._pending or (self._moves and not self._is_short))
 
     def ops_before(self, db: Rdict) -> list[Op]:
-        """Operations to write before a batch: moved entries, and rows of removed segments."""
-        ops, self._pending = self._pending, []
-        return ops if self._is_short else ops + self.moved(db, self._options.move_bytes)[0]
+        """Operations to write before a batch: entries move along with it while there is space."""
+        return self.moved(db, 0 if self._is_short else self._options.move_bytes)[0]
 
     def upcoming(self) -> list[_Move]:
         """What waits to be moved, as it is now."""
@@ -156,8 +155,11 @@ class WalCompactor:
 
     def moved(self, db: Rdict, most_bytes: int) -> tuple[list[Op], int]:
         """Operations that move entries of thin segments, of about so many bytes at most; and what they cost, in bytes.
-        It is 0 when nothing waits to be moved any more."""
-        ops: list[Op] = []
+        It is 0 when nothing waits to be moved any more.
+
+        In front of them are the rows of segments that were sealed or removed. The first record after a start must have
+        them, whatever it is for: once RocksDB holds it, a segment without a row counts as one without entries."""
+        ops, self._pending = self._pending, []
         left = most_bytes
         while self._moves and left > 0:
             move = self._moves[0]

@@ -262,3 +262,19 @@ def test_a_step_looks_at_few_rows_however_many_an_owner_has(
         assert steps > 3000 * compaction.ROW_COST_BYTES // STEP_BYTES
         assert most <= STEP_BYTES // compaction.ROW_COST_BYTES + 2
         assert rows(disk).items() >= kept.items()
+
+
+def test_a_segment_from_before_a_kill_is_not_taken_for_an_empty_one(tmp_path: Path, small_disk: SmallDisk) -> None:
+    """Its row comes with the first record after the kill, also if that is of entries that move. Without the row, the
+    process after that would remove the segment."""
+    small_disk.capacity_bytes = 18 * MIB
+    with Store(tmp_path / "data", WHO, SHORT) as disk:
+        kept = fill_interleaved(disk)
+        erase(disk, 1, kept)
+        killed = copy_as_killed(disk, tmp_path / "killed")
+    with Store(killed, WHO, SHORT) as again:
+        assert again.reclaim().moving_bytes > 0
+        assert again.move(STEP_BYTES) > 0
+    with Store(killed, WHO, SHORT) as third:
+        third.reclaim()
+        assert rows(third) == kept
