@@ -35,6 +35,11 @@ WAYS: Final = {"through the page cache": "never", "past it": "synced", "past it 
 State = dict[bytes, bytes]
 
 
+def options(seed: int) -> DiskOptions:
+    """Every other story is told on a file system that gets full: there entries move without other writes, too."""
+    return replace(TINY, short_share=2.0 if seed % 2 else 0.0)
+
+
 @pytest.fixture(autouse=True, params=list(WAYS))
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """On which the records go to the disk."""
@@ -42,6 +47,12 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(write_path, "SYNCED_FROM_BYTES", 2_000)
     monkeypatch.setattr(write_path, "DRAINED_FROM_BYTES", 2_000)
     return str(request.param)
+
+
+def entries_of(group: int) -> tuple[bytes, bytes]:
+    """Bounds of a group's entries, as those who erase it name them."""
+    owner = entry_key(group, 0)[:9]
+    return owner, owner + b"\xff" * 9
 
 
 def contents(disk: Store) -> State:
@@ -60,10 +71,29 @@ class Story:
         self.first = dict.fromkeys(range(4), 1)
 
     def step(self) -> None:
-        self.chance.choices([self.write, self.trim, self.sync, self.reclaim], [12, 2, 3, 1])[0]()
+        steps = (self.write, self.trim, self.sync, self.reclaim, self.move, self.erase)
+        self.chance.choices(steps, [24, 4, 6, 3, 4, 1])[0]()
 
     def write(self) -> None:
         batch, state = self.disk.batch(), dict(self.states[-1])
+        self._fill(batch, state)
+        self._write(batch, state)
+
+    def erase(self) -> None:
+        """A group is erased, and may be opened again by the same batch: its log begins anew."""
+        batch, state = self.disk.batch(), dict(self.states[-1])
+        group = self.chance.randrange(4)
+        if self.chance.random() < 0.2:
+            self._fill(batch, state)
+        batch.delete_range(*entries_of(group))
+        for key in [key for key in state if entries_of(group)[0] <= key < entries_of(group)[1]]:
+            del state[key]
+        self.first[group], self.last[group] = 1, 0
+        if self.chance.random() < 0.5:
+            self._fill(batch, state)
+        self._write(batch, state)
+
+    def _fill(self, batch: Any, state: State) -> None:
         for _ in range(self.chance.randrange(1, 6)):
             # Group 3 is seldom written and never trimmed: it keeps a little in many segments.
             group = self.chance.choices(range(4), [10, 10, 5, 1])[0]
@@ -76,7 +106,6 @@ class Story:
             hard = b"h" + bytes([group])
             state[hard] = self.chance.randbytes(20)
             batch.put(hard, state[hard])
-        self._write(batch, state)
 
     def trim(self) -> None:
         group = self.chance.randrange(3)
@@ -101,6 +130,9 @@ class Story:
         self.disk.reclaim()
         self.durable = len(self.states) - 1
 
+    def move(self) -> None:
+        self.disk.move(self.chance.choice([1, 2_000, 20_000]))
+
     def check(self, recovered: State) -> int:
         """Which state it is; it must not be older than the last sync."""
         for number in range(len(self.states) - 1, self.durable - 1, -1):
@@ -114,7 +146,7 @@ class Story:
 
 @contextmanager
 def story(path: Path, seed: int, steps: int) -> Iterator[Story]:
-    with Store(path, WHO, TINY) as disk:
+    with Store(path, WHO, options(seed)) as disk:
         told = Story(disk, seed)
         for _ in range(steps):
             told.step()
@@ -206,7 +238,7 @@ def test_life_goes_on_after_each_of_many_crashes(tmp_path: Path, seed: int, sync
     path = tmp_path / "0"
     states: list[State] = [{}]
     for crash in range(8):
-        with Store(path, WHO, TINY) as disk:
+        with Store(path, WHO, options(crash)) as disk:
             told = Story(disk, seed * 100 + crash)
             assert told.states[0] in states
             for key in told.states[0]:
@@ -280,11 +312,14 @@ class NoDisk:
 
     reclaim = sync
 
+    def move(self, most_bytes: int) -> None:
+        """Likewise."""
+
 
 def tell_until_killed(path: Path, seed: int, direct: Any) -> None:
     """The child's side: a line for each step that is done."""
     write_path.SYNCED_FROM_BYTES = write_path.DRAINED_FROM_BYTES = 2_000  # this process was not patched
-    with Store(path, WHO, replace(TINY, direct=direct)) as disk:
+    with Store(path, WHO, replace(options(seed), direct=direct)) as disk:
         told = Story(disk, seed)
         while True:
             told.step()
