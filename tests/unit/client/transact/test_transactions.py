@@ -81,16 +81,22 @@ async def test_a_transaction_ends_once_and_one_is_open_at_a_time(nodes: Nodes) -
     log = await nodes.log(1)
     async with producer(nodes, log) as one:
         tx = one.transaction()
-        with pytest.raises(InvalidOperationError, match="not begun"):
-            await tx.send(b"early", partition="0")
+        for call in (tx.send(b"early", partition="0"), tx.commit(), tx.abort()):
+            with pytest.raises(InvalidOperationError, match="not begun"):
+                await call
         async with tx:
             other = one.transaction()
             with pytest.raises(InvalidOperationError, match="another transaction"):
                 await other.begin()
             await tx.send(b"one", partition="0")
         assert not tx.is_open
-        for call in (tx.commit(), tx.abort(), tx.begin(), tx.send(b"late", partition="0")):
-            with pytest.raises(InvalidOperationError):
+        for call, why in (
+            (tx.commit(), "was ended: it cannot be committed"),
+            (tx.abort(), "was ended: it cannot be aborted"),
+            (tx.send(b"late", partition="0"), "was ended: it cannot be sent under"),
+            (tx.begin(), "was begun before"),
+        ):
+            with pytest.raises(InvalidOperationError, match=why):
                 await call
         async with other:
             await other.send(b"two", partition="0")
