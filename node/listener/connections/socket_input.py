@@ -46,8 +46,7 @@ class InputOwner(Protocol):
     answer_bytes: int  # that wait for credit
 
     def began(self, first: bytes) -> bool:
-        """Note the first bytes from the socket. False: it is a WebSocket, and they were no input: that comes through
-        it."""
+        """Note the first bytes from the socket. False: they begin a WebSocket, through which the input comes."""
         ...
 
     def handle_events(self) -> None:

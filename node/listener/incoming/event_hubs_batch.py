@@ -99,8 +99,8 @@ def _plain_envelope(payload: bytes) -> Envelope | None:
 def _alike(payload: bytes, front: int) -> RecordBatch | None:
     """Seal plain messages of one size, whose ids are of one size, too. None: they are others, or have a fault.
 
-    What stands at one place of all of them is looked at together, in C: the same bytes but for ids and contents. So are
-    the heads of the envelope's sections taken out: none of the messages becomes an object of its own.
+    What stands at one place of all of them is looked at together, in C; only ids and contents may differ. The heads of
+    the envelope's sections are taken out in the same way, so that no message becomes an object of its own.
     """
     start, end = _contents(payload, front)
     step = end - front

@@ -123,7 +123,7 @@ class WalCompactor:
         return [(PUT, summary_key(segment), segment_usage.encode(self.spans(segment)))]
 
     def emptied(self, owner: bytes) -> None:
-        """Note that nothing of an owner is needed that was written until now."""
+        """Note that an owner needs nothing of what was written until now."""
         for spans in self._spans.values():
             spans.drop(owner)
 

@@ -80,6 +80,6 @@ def drop_unneeded(spans: Spans, first_needed: dict[bytes, int | None]) -> None:
 
 
 def emptied_owner(start: bytes, end: bytes) -> bytes | None:
-    """The owner of whose entries the range [start, end) of keys leaves none; None: there is no such one."""
+    """Find the owner whose entries all lie in the range [start, end) of keys; None: there is none."""
     owner = start[:OWNER_BYTES]
     return owner if start <= owner + FIRST_INDEX and end > owner + LAST_INDEX else None
