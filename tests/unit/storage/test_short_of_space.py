@@ -232,6 +232,18 @@ def test_what_is_erased_is_garbage_at_once_and_needed_no_more(tmp_path: Path, sm
         assert rows(disk) == kept
 
 
+def test_what_is_dead_in_segments_that_stay_is_no_garbage(tmp_path: Path, small_disk: SmallDisk) -> None:
+    """No cleaning gives it back, so no plan may count on it."""
+    small_disk.capacity_bytes = 18 * MIB
+    with Store(tmp_path, WHO, SHORT) as disk:
+        kept: dict[bytes, bytes] = {}
+        for step in range(30):
+            kept |= fill(disk, step, 1, size=120_000, group=1) | fill(disk, step, 1, size=5_000, group=9)
+        erase(disk, 9, kept)
+        assert disk.stats()["journal_bytes"] - disk.stats()["journal_live_bytes"] > 140_000
+        assert disk.garbage_bytes() == 0
+
+
 def test_a_step_looks_at_few_rows_however_many_an_owner_has(
     tmp_path: Path, small_disk: SmallDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
