@@ -83,10 +83,13 @@ class Cleaning:
         return self.cleaner.is_due()
 
 
-def test_once_a_minute_is_enough_while_there_is_space() -> None:
+async def test_once_a_minute_is_enough_while_there_is_space() -> None:
     cleaning = Cleaning(ThinStore())
     assert not cleaning.is_due_after(PERIOD_S - 1)
     assert cleaning.is_due_after(PERIOD_S)
+    await cleaning.cleaner.clean()
+    assert not cleaning.is_due_after(2 * PERIOD_S - 1)
+    assert cleaning.is_due_after(2 * PERIOD_S)
 
 
 def test_a_disk_that_gets_full_is_cleaned_more_often() -> None:
