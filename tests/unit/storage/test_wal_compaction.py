@@ -205,6 +205,18 @@ def test_overwritten_entries_are_counted_until_the_front_passes_them(tmp_path: P
         assert disk.used_bytes() < 4_000_000
 
 
+def test_a_range_that_leaves_the_front_of_a_log_leaves_its_segments(tmp_path: Path) -> None:
+    with Store(tmp_path, WHO, SMALL) as disk:
+        kept = fill(disk, 0, 100, size=16_000)
+        fill(disk, 100, 100, size=16_000)
+        batch = disk.batch()
+        for kind in (b"e", b"o"):
+            batch.delete_range(kind + entry_key(1, 100)[1:], kind + entry_key(1, 0)[1:9] + b"\xff" * 9)
+        disk.write(batch)
+        disk.reclaim()
+        assert rows(disk) == kept
+
+
 def test_a_new_life_of_a_group_is_kept_that_began_while_segments_were_looked_at(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
