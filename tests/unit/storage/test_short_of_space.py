@@ -103,6 +103,19 @@ def test_nothing_moves_by_itself_while_there_is_space(tmp_path: Path, small_disk
         assert disk.reclaim().segments > 0, "they moved with the write"
 
 
+def test_a_large_disk_that_gets_full_keeps_no_more_dead_than_one_with_space(
+    tmp_path: Path, small_disk: SmallDisk
+) -> None:
+    """A quarter of what is free may be more than half of the segments."""
+    small_disk.capacity_bytes = 400 * MIB
+    with Store(tmp_path, WHO, replace(SHORT, short_share=1.0)) as disk:
+        kept = fill_interleaved(disk)
+        for group in range(1, 6):
+            erase(disk, group, kept)
+        done = disk.reclaim()
+        assert (done.is_short, done.moving_bytes > 0) == (True, True)
+
+
 def test_while_space_is_short_no_write_of_clients_carries_what_moves(tmp_path: Path, small_disk: SmallDisk) -> None:
     """Its pace is the node's to choose."""
     small_disk.capacity_bytes = 18 * MIB
