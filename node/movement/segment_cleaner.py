@@ -30,8 +30,8 @@ STEP_BYTES = 256 << 10
 """Bytes moved at once: a millisecond of the loop."""
 
 MOVED_COST = 4
-"""A byte that moves takes so many from the budget: it is read, and written by the turns that clients wait for. At the
-whole pace of 64 MiB/s their p99 was 4.5 times that without (two cores, four nodes) ..."""
+"""A byte that moves takes so many from the budget: it is read, and written by the turns that clients wait for
+(`docs/internals/cost.md` has figures) ..."""
 LITTLE_FREE = 0.05
 """... which is better than to refuse events: with less than this share of the file system free, it takes its bytes."""
 
