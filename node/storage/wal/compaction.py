@@ -135,7 +135,7 @@ class WalCompactor:
         return self.moved(db, 0 if self._is_short else self._options.move_bytes)[0]
 
     def upcoming(self) -> list[_Move]:
-        """What waits to be moved, as it is now."""
+        """Copies of the moves that wait."""
         return [replace(move) for move in self._moves]
 
     def warm(self, db: Rdict, moves: list[_Move], most_bytes: int) -> None:
