@@ -16,6 +16,8 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
+from node.storage.row_format import is_entry
+
 OWNER_BYTES = 9
 _ITEM = struct.Struct(">9sQQQ")
 _INDEX = struct.Struct(">Q")
@@ -82,4 +84,5 @@ def drop_unneeded(spans: Spans, first_needed: dict[bytes, int | None]) -> None:
 def emptied_owner(start: bytes, end: bytes) -> bytes | None:
     """Find the owner whose entries all lie in the range [start, end) of keys; None: there is none."""
     owner = start[:OWNER_BYTES]
-    return owner if start <= owner + FIRST_INDEX and end > owner + LAST_INDEX else None
+    first = owner + FIRST_INDEX
+    return owner if is_entry(first) and start <= first and end > owner + LAST_INDEX else None
