@@ -23,7 +23,6 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
@@ -259,11 +258,32 @@ class Store:
         """Write a batch of this store, and consume it. After a DiskFull it takes no more writes until it was opened
         again."""
         assert isinstance(batch, StoreBatch), "a batch of another store"
-        with self._writing() as (db, wal):
-            ops = batch.ops
-            if self._compactor.has_ops():
-                ops = self._compactor.ops_before(db) + ops
-            self._append(ops, wal)
+        db, wal = self._parts()
+        with self._lock:
+            if self._failed is not None:
+                raise self._failed
+            try:
+                ops = batch.ops
+                if self._compactor.has_ops():
+                    ops = self._compactor.ops_before(db) + ops
+                if not ops:
+                    return
+                begin = wal.end
+                if begin.offset >= self._options.segment_bytes:
+                    ops = self._change_segment(wal) + ops
+                    begin = wal.end
+                values = wal.append(ops)
+                end = wal.end
+                self._apply(ops, values, end)
+                if self._options.direct == "drained" and wal.waiting_bytes < DRAINED_FROM_BYTES:
+                    wal.drain()
+                self._since_switch += end.offset - begin.offset
+                self._keep_bounds(end)
+            except StorageError as error:
+                self._failure(error)
+                raise
+            except Exception as error:
+                raise self._failure(error) from error
 
     def warm(self, most_bytes: int) -> None:
         """Read what the next `move` of so many bytes will move, so that it need not wait for the disk. Blocks: call it
@@ -279,41 +299,15 @@ class Store:
     def move(self, most_bytes: int) -> int:
         """Move live entries out of thin segments, of about so many bytes at most, while space is short. Returns what
         that cost, in bytes; 0: nothing waits to be moved."""
-        with self._writing() as (db, wal):
-            ops, cost = self._compactor.moved(db, most_bytes)
-            self._append(ops, wal)
-            return cost
-
-    @contextmanager
-    def _writing(self) -> Iterator[tuple[Rdict, WriteAheadLog]]:
-        """Hold the lock of writers; an error is final."""
-        parts = self._parts()
-        with self._lock:
-            if self._failed is not None:
-                raise self._failed
+        db, _ = self._parts()
+        batch = self.batch()
+        with self._lock:  # from the look at a row until it is written, nobody trims it
             try:
-                yield parts
-            except StorageError as error:
-                self._failure(error)
-                raise
+                batch.ops, cost = self._compactor.moved(db, most_bytes)
             except Exception as error:
                 raise self._failure(error) from error
-
-    def _append(self, ops: list[Op], wal: WriteAheadLog) -> None:
-        """Append a record to the write-ahead log, and let RocksDB know."""
-        if not ops:
-            return
-        begin = wal.end
-        if begin.offset >= self._options.segment_bytes:
-            ops = self._change_segment(wal) + ops
-            begin = wal.end
-        values = wal.append(ops)
-        end = wal.end
-        self._apply(ops, values, end)
-        if self._options.direct == "drained" and wal.waiting_bytes < DRAINED_FROM_BYTES:
-            wal.drain()
-        self._since_switch += end.offset - begin.offset
-        self._keep_bounds(end)
+            self.write(batch)
+        return cost
 
     def _change_segment(self, wal: WriteAheadLog) -> list[Op]:
         sealed = wal.end.segment
