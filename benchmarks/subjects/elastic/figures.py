@@ -31,7 +31,10 @@ class SteadyLoad:
         return {partition: longest_gap_ms(times) for partition, times in self.answered_ns.items()}
 
 
-STAGES = ("nodes start and join", "replicas move to them", "they are emptied and leave")
+STAGES = ("nodes start and join", "replicas move to them", "five nodes rest", "they are emptied and leave")
+RESTING = STAGES[2]
+REST_S = 5.0
+"""Time in which five nodes share the log and nothing moves: what more nodes on the same cores cost by themselves."""
 
 
 class Stages:
@@ -52,10 +55,18 @@ class Stages:
         yield
         self._found[stage] += self._latencies_ns[before:]
 
+    def latency(self, *stages: str) -> dict[str, float]:
+        """Percentiles of these stages together, in ms."""
+        return percentiles_ms(array("q", [one for stage in stages for one in self._found[stage]]))
+
+    def rest_and_moves(self) -> tuple[dict[str, float], dict[str, float]]:
+        """Percentiles while five nodes rest, and in all other stages together, in ms."""
+        return self.latency(RESTING), self.latency(*(stage for stage in self._found if stage != RESTING))
+
     def rows(self) -> Rows:
         return [
-            (f"p50 and p99 while {stage}", "{p50:.1f} ms, {p99:.1f} ms".format(**percentiles_ms(array("q", latencies))))
-            for stage, latencies in self._found.items()
+            (f"p50 and p99 while {stage}", "{p50:.1f} ms, {p99:.1f} ms".format(**self.latency(stage)))
+            for stage in self._found
         ]
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from benchmarks.driver.measure import percentiles_ms
 from benchmarks.peers.base import LOOPBACK, PeerFailed, free_ports, wait_until
 from benchmarks.peers.kafka import NODES, START_TIMEOUT_S, Kafka
-from benchmarks.subjects.elastic.figures import STAGES, Rows, Stages, SteadyLoad, spread
+from benchmarks.subjects.elastic.figures import REST_S, STAGES, Rows, Stages, SteadyLoad, spread
 
 BODY = b"x" * 1024
 PACE = 64 << 20
@@ -137,22 +137,22 @@ def kafka_rounds(directory: Path, rounds: int, partitions: int, rate: int, quiet
             sender = SteadySender(kafka, topic, partitions, rate)
             stages.watch(sender.part.latencies_ns)
             found.append(_beside(sender, partial(_there_and_back, kafka, topic, partitions, new, stages)))
-        took_s = (time.monotonic() - began) / max(1, rounds)
+        took_s = (time.monotonic() - began) / max(1, rounds) - REST_S
     finally:
         kafka.stop()
     gaps = spread([gap for one in found for gap in one.longest_gaps_ms().values()])
     calm_gaps = spread(list(quiet.longest_gaps_ms().values()))
-    moving = SteadyLoad(latencies_ns=[one for part in found for one in part.latencies_ns])
-    calm, late = percentiles_ms(quiet.latencies()), percentiles_ms(moving.latencies())
+    calm, (resting, late) = percentiles_ms(quiet.latencies()), stages.rest_and_moves()
     return [
         ("rounds, and the time of one", f"{rounds}, {took_s:.0f} s"),
-        ("events acknowledged meanwhile", f"{len(moving.latencies_ns):,}"),
+        ("events acknowledged meanwhile", f"{sum(len(one.latencies_ns) for one in found):,}"),
         ("refused or given up", str(sum(len(one.failed) for one in found))),
         ("longest gap of acknowledgements of a partition: median, longest", f"{gaps[0]:.0f} ms, {gaps[1]:.0f} ms"),
         ("the same without moves", f"{calm_gaps[0]:.0f} ms, {calm_gaps[1]:.0f} ms"),
         ("p50 and p99 without moves", f"{calm['p50']:.1f} ms, {calm['p99']:.1f} ms"),
         ("p50 and p99 with moves", f"{late['p50']:.1f} ms, {late['p99']:.1f} ms"),
-        ("p99 with moves, times that without", f"{late['p99'] / calm['p99']:.1f}"),
+        ("p99 with moves, times that of three brokers at rest", f"{late['p99'] / calm['p99']:.1f}"),
+        ("p99 with moves, times that of five at rest", f"{late['p99'] / resting['p99']:.1f}"),
         *stages.rows(),
     ]
 
@@ -169,12 +169,15 @@ def _there_and_back(kafka: GrowingKafka, topic: str, partitions: int, new: list[
     def move() -> None:
         kafka.reassign(topic, {one: _turned([1, 2, 3, *new], one) for one in range(partitions)})
 
+    def rest() -> None:
+        time.sleep(REST_S)
+
     def leave() -> None:
         kafka.reassign(topic, {one: _turned([1, 2, 3], one) for one in range(partitions)})
         for broker in new:
             kafka.leave(broker)
 
-    for act, stage in zip((join, move, leave), STAGES, strict=True):
+    for act, stage in zip((join, move, rest, leave), STAGES, strict=True):
         with stages.during(stage):
             act()
 
