@@ -54,7 +54,7 @@ help:
 	@echo "make soak    random schedules of whole simulated clusters, SEEDS=$(SEEDS) or first:last+1; then the cluster tests in large, and fuzzing of filters and attaches"
 	@echo "make chaos   every workload under every fault, CHAOS_SECONDS=$(CHAOS_SECONDS) each (hours), and every deliberate fault; pages in var/chaos/"
 	@echo "make lint    ruff and mypy only"
-	@echo "make reference   write docs/reference/ anew from the source, where a page of it is made from that"
+	@echo "make reference   write anew what is made from the source: pages of docs/reference/, types of the synchronous client"
 	@echo "make proto   regenerate the protobuf code from proto/"
 	@echo "make clean   remove caches and var/ (clean-venv: also .venv)"
 

@@ -49,6 +49,9 @@ class ConsumerClient:
             print(event.partition, event.offset, event.body)
     """
 
+    log: str
+    options: ConsumerOptions
+
     def __init__(
         self,
         servers: str | Sequence[str],

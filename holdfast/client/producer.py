@@ -59,6 +59,10 @@ class ProducerClient(Sending):
         await producer.flush()                      # returns when everything is confirmed
     """
 
+    log: str
+    options: ProducerOptions
+    stats: ProducerStats
+
     def __init__(
         self,
         servers: str | Sequence[str],

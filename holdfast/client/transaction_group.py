@@ -55,6 +55,12 @@ class TransactionGroup:
             await group.commit(winners)
     """
 
+    names: GroupNames
+    is_new_writer: bool | None = None
+    """After `open`: whether the cluster knew nothing of the writer: it has never written, or was forgotten."""
+    last_committed: int | None = None
+    """After `open`: the writer's last batch that was committed."""
+
     def __init__(
         self,
         servers: str | Sequence[str],
@@ -70,10 +76,6 @@ class TransactionGroup:
         self.names = GroupNames(writer, batch, run)
         self.names.check()
         check_time("timeout_s", timeout_s)
-        self.is_new_writer: bool | None = None
-        """After `open`: whether the cluster knew nothing of the writer: it has never written, or was forgotten."""
-        self.last_committed: int | None = None
-        """After `open`: the writer's last batch that was committed."""
         self._timeout_s = timeout_s
         self._network = Network(servers, options)
 

@@ -1,6 +1,6 @@
 """Pages of the reference that are written from the source: command line, client, errors, configuration, metrics, SDKs.
 
-    python -m scripts.docs.reference           writes them into docs/reference/
+    python -m scripts.docs.reference           writes them into docs/reference/, and the stub of the synchronous client
     python -m scripts.docs.reference --check   exit status 1 when one is not as it would be written
 
 The rule: a fact stands once, where the program has it; whoever reads the page reads that. A page that says something
@@ -33,11 +33,13 @@ from holdfast.client import errors
 from node import config
 from node.monitoring import group_lag, metrics, move_metrics
 from scripts.docs import event_hubs_sdks
+from scripts.docs.sync_stub import STUB, stub
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = tuple(
     f"docs/reference/{name}.md" for name in ("cli", "client", "errors", "configuration", "metrics", "event-hubs-sdks")
 )
+MADE = (*PAGES, STUB)
 HEAD = "<!-- Written by scripts/docs/reference.py (make reference) from {source}: change that. -->"
 COMMON_TO = 20
 """An option with the same words at so many commands is told once."""
@@ -50,7 +52,7 @@ FIRST = (
 
 
 def main() -> int:
-    stale = [page for page in PAGES if not (ROOT / page).exists() or (ROOT / page).read_text("utf-8") != render(page)]
+    stale = [page for page in MADE if not (ROOT / page).exists() or (ROOT / page).read_text("utf-8") != render(page)]
     check = "--check" in sys.argv
     for page in stale:
         if not check:
@@ -60,11 +62,13 @@ def main() -> int:
 
 
 def render(page: str) -> str:
-    """The text of one of the `PAGES`."""
+    """The text of one of those that are `MADE`."""
     makers: dict[str, Callable[[], Iterable[str]]] = {
         "cli": cli, "client": client, "errors": error_table, "configuration": configuration, "metrics": metric_table,
         "event-hubs-sdks": sdks,
     }  # fmt: skip
+    if page == STUB:
+        return stub(parameters)
     text = "\n".join(makers[Path(page).stem]())
     return re.sub(r"\n{3,}", "\n\n", text).rstrip("\n") + "\n"
 
@@ -205,11 +209,10 @@ def members(kind: type) -> list[tuple[str, Any]]:
     return [(name, member) for name, member in found.items() if member.__doc__]
 
 
-def signature(function: Any) -> str:
-    """Parameters and result as they are written, without `self`; on lines of their own where they are long."""
-    found = inspect.signature(function)
+def parameters(function: Any) -> list[str]:
+    """Parameters as they are written, without `self`."""
     words, bare = [], False
-    for one in found.parameters.values():
+    for one in inspect.signature(function).parameters.values():
         if one.name in ("self", "cls"):
             continue
         if one.kind is one.KEYWORD_ONLY and not bare:
@@ -219,10 +222,16 @@ def signature(function: Any) -> str:
         annotation = "" if one.annotation is one.empty else f": {one.annotation}"
         default = "" if one.default is one.empty else f" = {one.default!r}"
         words.append(f"{star}{one.name}{annotation}{default}")
+    return words
+
+
+def signature(function: Any) -> str:
+    """Parameters and result as they are written; on lines of their own where they are long."""
+    words = parameters(function)
     text = ", ".join(words)
     if len(text) > 80:
         text = "".join(f"\n    {word}," for word in words) + "\n"
-    result = found.return_annotation
+    result = inspect.signature(function).return_annotation
     return f"({text})" + ("" if result in ("None", inspect.Signature.empty) else f" -> {result}")
 
 

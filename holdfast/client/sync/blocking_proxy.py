@@ -1,10 +1,8 @@
 """Twins of asyncio classes: a twin makes each call on the thread of the asyncio object, and waits for it.
 
 A second client with the same methods would repeat their parameters and docstrings. So these are written once, at the
-asyncio method. `blocking(aio.ProducerClient.flush)` is that method without the `async`, also for `help()` and for type
-checkers.
-
-Rejected: generated code. It would be a thousand more lines to read, and one more step to forget.
+asyncio method: `twin_class` makes the twin's methods from those, also for `help()`. For type checkers and editors they
+stand in `twins.pyi`, which `make reference` writes from the same source.
 """
 
 from __future__ import annotations
@@ -13,24 +11,35 @@ import inspect
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from contextlib import AbstractAsyncContextManager, suppress
 from functools import wraps
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, cast, overload
+from types import new_class
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
-from holdfast.client.errors import ClosedError
+from holdfast.client.errors import ClosedError, InvalidOperationError
 from holdfast.client.loop_thread import LoopThread
 
-P = ParamSpec("P")
-R = TypeVar("R")
 T = TypeVar("T")
-T_co = TypeVar("T_co", covariant=True)
 C = TypeVar("C")
 B = TypeVar("B", bound=AbstractAsyncContextManager[Any])
+
+CALLED_BY_THE_CLIENT = frozenset(
+    {"answered", "deliver", "drop", "fail", "handed_out", "of", "reader_finished", "settle"}
+)
+"""Public names that are not for programs: other parts of the client call them."""
+LAST_CALLS = frozenset({"close", "abandon"})
+"""Methods of a client with which its thread ends."""
 
 
 class Twin(Generic[C]):
     """An object of `holdfast.client`, with the thread on which it runs."""
 
+    _original: ClassVar[type]
+
     def __init__(self, thread: LoopThread, inner: C) -> None:
         self._thread, self._inner = thread, inner
+
+
+TWINS: dict[type, type[Twin[Any]]] = {}
+"""Twins that methods return, each by its asyncio class."""
 
 
 class Block(Twin[B]):
@@ -47,10 +56,10 @@ class Block(Twin[B]):
 class SyncClient(Block[B]):
     """A twin with a thread of its own, which ends when the client is closed."""
 
-    def __init__(self, what: str, make: Callable[[], B]) -> None:
-        thread = LoopThread(f"holdfast {what}")
+    def __init__(self, *args: Any, **named: Any) -> None:
+        thread = LoopThread(f"holdfast {self._original.__name__}")
         try:
-            super().__init__(thread, thread.call(make))
+            super().__init__(thread, thread.call(lambda: self._original(*args, **named)))
         except BaseException:
             thread.close()
             raise
@@ -77,97 +86,72 @@ class SyncClient(Block[B]):
             self._thread.close()
 
 
-# ---------------------------------------------------------------- methods
+def twin_class(name: str, base: type[Twin[Any]], original: type) -> Any:
+    """Make a class with the public methods and attributes of an asyncio class, without `async`. What a method returns
+    is a twin, too, if there is one for it."""
+    made = {member: _member(member, one) for member, one in public_members(original).items()}
+    if issubclass(base, SyncClient):
+        made["__init__"] = wraps(vars(original)["__init__"])(lambda *args, **named: SyncClient.__init__(*args, **named))
+    made |= {"_original": original, "__doc__": f"See `holdfast.client.{original.__name__}`."}
+    return new_class(name, (base,), exec_body=lambda body: body.update(made))
 
 
-@overload
-def blocking(
-    method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
-) -> Callable[Concatenate[Any, P], T]: ...
-@overload
-def blocking(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]: ...
-def blocking(method: Callable[Concatenate[Any, P], Any]) -> Callable[Concatenate[Any, P], Any]:
-    """Make a twin's method from an asyncio method, which may be a coroutine function or not."""
-    on_thread = LoopThread.run if inspect.iscoroutinefunction(method) else LoopThread.call
-
-    @wraps(method)
-    def call(self: Twin[Any], *args: P.args, **named: P.kwargs) -> Any:
-        return on_thread(self._thread, lambda: method(self._inner, *args, **named))
-
-    return call
+def public_members(original: type) -> dict[str, Any]:
+    """What programs may use of an asyncio class: methods, properties, and attributes, as the words of their types."""
+    found: dict[str, Any] = {}
+    for owner in reversed(original.__mro__):
+        found |= inspect.get_annotations(owner)
+        found |= {name: it for name, it in vars(owner).items() if inspect.isfunction(it) or isinstance(it, property)}
+    return {name: it for name, it in found.items() if name[0] != "_" and name not in CALLED_BY_THE_CLIENT}
 
 
-def giving(
-    twin: Callable[[LoopThread, R], T], method: Callable[Concatenate[Any, P], R]
-) -> Callable[Concatenate[Any, P], T]:
-    """Wrap a twin's method so that it returns the twin of its result."""
+def _member(name: str, original: Any) -> Any:
+    if inspect.isasyncgenfunction(original):
+        return _generator(original)
+    if inspect.isfunction(original):
+        return _method(original)
 
-    @wraps(method)
-    def call(self: Twin[Any], *args: P.args, **named: P.kwargs) -> T:
-        return twin(self._thread, method(self, *args, **named))
+    def write(self: Twin[Any], value: object) -> None:
+        setattr(self._inner, name, value)
 
-    return call
-
-
-def ending(method: Callable[[Any], Coroutine[Any, Any, None]]) -> Callable[[Any], None]:
-    """Make a client's method from an asyncio method; the client's thread ends with the call."""
-
-    @wraps(method)
-    def call(self: SyncClient[Any]) -> None:
-        self._end(lambda: method(self._inner))
-
-    return call
+    doc, setter = (original.__doc__, original.fset) if isinstance(original, property) else (None, None)
+    return property(lambda self: getattr(self._inner, name), setter and write, doc=doc)  # on the program's thread
 
 
-def iterating(
-    method: Callable[Concatenate[Any, P], AsyncGenerator[T, None]],
-) -> Callable[Concatenate[Any, P], Generator[T, None, None]]:
-    """Make a generator method from an asynchronous one; a loop that ends early closes the asynchronous generator."""
+def _method(original: Callable[..., Any]) -> Callable[..., Any]:
+    on_thread: Any = LoopThread.run if inspect.iscoroutinefunction(original) else LoopThread.call
 
-    @wraps(method)
-    def call(self: Twin[Any], *args: P.args, **named: P.kwargs) -> Generator[T, None, None]:
-        return _each(self._thread, method(self._inner, *args, **named))
+    @wraps(original)
+    def call(self: Twin[Any], *args: Any, **named: Any) -> Any:
+        result = on_thread(self._thread, lambda: original(self._inner, *args, **named))
+        twin = TWINS.get(type(result))
+        return result if twin is None else twin(self._thread, result)
 
-    signature = inspect.signature(method)
+    @wraps(original)
+    def last_call(self: SyncClient[Any]) -> None:
+        self._end(lambda: original(self._inner))
+
+    return last_call if original.__name__ in LAST_CALLS else call
+
+
+def _generator(original: Callable[..., AsyncGenerator[T, None]]) -> Callable[..., Generator[T, None, None]]:
+    """A loop that ends early closes the asynchronous generator."""
+
+    @wraps(original)
+    def call(self: Twin[Any], *args: Any, **named: Any) -> Generator[T, None, None]:
+        items = original(self._inner, *args, **named)
+
+        async def following() -> T | None:
+            return await anext(items, None)
+
+        try:
+            while (item := self._thread.run(following)) is not None:
+                yield item
+        finally:
+            with suppress(ClosedError, InvalidOperationError):  # the latter in a process that was forked meanwhile
+                self._thread.run(items.aclose)
+
+    signature = inspect.signature(original)
     returns = str(signature.return_annotation).removeprefix("Async")
-    cast(Any, call).__signature__ = signature.replace(return_annotation=returns)
+    call.__signature__ = signature.replace(return_annotation=returns)  # type: ignore[attr-defined]
     return call
-
-
-def _each(thread: LoopThread, items: AsyncGenerator[T, None]) -> Generator[T, None, None]:
-    async def following() -> T | None:
-        return await anext(items, None)
-
-    try:
-        while (item := thread.run(following)) is not None:
-            yield item
-    finally:
-        with suppress(ClosedError):
-            thread.run(items.aclose)
-
-
-def like(
-    method: Callable[Concatenate[Any, P], Any],
-) -> Callable[[Callable[..., T]], Callable[Concatenate[Any, P], T]]:
-    """Decorate a method with the parameters and the docstring of an asyncio method."""
-    return cast(Any, wraps(method))
-
-
-# ---------------------------------------------------------------- properties
-
-
-class Attribute(Protocol[T_co]):
-    """Type of a twin's property, for type checkers."""
-
-    def __get__(self, twin: Any, kind: type | None = None) -> T_co: ...
-
-
-def reading(original: Callable[[Any], T] | str) -> Attribute[T]:
-    """Make a twin's property from an asyncio property, or from the name of an attribute that instances have; it is read
-    on the program's thread.
-
-    Each use declares the type, since only mypy infers it from a property of a class."""
-    name, doc = original, None
-    if not isinstance(name, str):
-        name, doc = cast(Any, original).fget.__name__, original.__doc__
-    return cast(Attribute[T], property(lambda twin: getattr(twin._inner, name), doc=doc))

@@ -64,10 +64,10 @@ NOTED_AT_ONCE = 8  # positions: each needs two links, and a connection has a lim
 class BaseTransaction(Sending):
     """A transaction of a producer, or a member of a group; these differ in their ends."""
 
+    txn_id: bytes = b""
     _barred = True
 
     def __init__(self, partitions: Partitions, transactor: Transactor) -> None:
-        self.txn_id = b""
         self._partitions, self._transactor, self._options = partitions, transactor, transactor.options
         self._accumulator = Accumulator(self._options)
         self._why: HoldfastError | None = None  # why it is doomed, and can only be rolled back

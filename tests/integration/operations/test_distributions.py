@@ -140,7 +140,7 @@ def test_what_users_install_is_whole_and_says_what_it_is(built: Built, name: str
         said = email.message_from_bytes(wheel.read(metadata))
     assert {one.split("/")[0] for one in names} - {metadata.split("/")[0]} == packages
     tracked = subprocess.run(["git", "ls-files", *packages], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert {one for one in tracked.stdout.split() if one.endswith(".py")} <= set(names)
+    assert {one for one in tracked.stdout.split() if one.endswith((".py", ".pyi"))} <= set(names)
     assert said["Name"].replace("-", "_") == name
     assert said["License-Expression"] == "Apache-2.0"
     assert said["Author"] == "The Holdfast developers"
