@@ -318,9 +318,11 @@ class UndeliveredError(HoldfastError):
         self.count = count
 
     @classmethod
-    def of(cls, text: str, count: int, cause: HoldfastError, *, advice: str | None = None) -> UndeliveredError:
-        """Error of `text` and what failed. What cannot pass has an advice of its own."""
-        error = cls(f"{text}: {cause}", count=count, advice=advice if cause.retriable else cause.advice or advice)
+    def of(cls, text: str, count: int, cause: HoldfastError | None, *, advice: str | None = None) -> UndeliveredError:
+        """Error of `text` and what failed. Without an `advice`, that of a cause that cannot pass."""
+        if advice is None and cause is not None and not cause.retriable:
+            advice = cause.advice or None
+        error = cls(text if cause is None else f"{text}: {cause}", count=count, advice=advice)
         error.__cause__ = cause
         return error
 

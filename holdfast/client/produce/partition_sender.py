@@ -472,7 +472,7 @@ class PartitionSender:
             return
         text = f"{batch.events} events for {self.what} may be stored since they were sent first, and were refused now"
         advice = None if self._identity is None else ADVICE_TO_PUBLISH_AGAIN
-        self._stats.failed += self._finish([batch], _undelivered(text, batch.events, refusal, advice))
+        self._stats.failed += self._finish([batch], UndeliveredError.of(text, batch.events, refusal, advice=advice))
 
     def _renew(self, why: HoldfastError) -> None:
         """Begin with new numbers, which shuts out whatever is still on its way with old ones."""
@@ -495,7 +495,7 @@ class PartitionSender:
 
     def _for_ever_in_doubt(self, events: int, why: HoldfastError | None) -> UndeliveredError:
         text = f"{events} events for {self.what} may be stored or not, and nobody can tell any more"
-        return _undelivered(text, events, why, ADVICE_ON_DOUBT)
+        return UndeliveredError.of(text, events, why, advice=ADVICE_ON_DOUBT)
 
     def _take_numbers_off(self, identity: ProducerIdentity) -> None:
         """Take the numbers off what was sent; the next ones are those behind what was accepted."""
@@ -584,12 +584,6 @@ class PartitionSender:
             self._progress_at_s = self._loop.time()
             self._accumulator.settled(self.partition, events, size, False)
         return events
-
-
-def _undelivered(text: str, events: int, why: HoldfastError | None, advice: str | None) -> UndeliveredError:
-    error = UndeliveredError(text if why is None else f"{text}: {why}", count=events, advice=advice)
-    error.__cause__ = why
-    return error
 
 
 def _offset_in(state: DeliveryState) -> int | None:
