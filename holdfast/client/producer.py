@@ -86,12 +86,14 @@ class ProducerClient(Sending):
         options.check()
         self.options = options
         self.stats = ProducerStats()
-        self._partitions = Partitions(Network(servers, options.network), log, options, self.stats)
+        self._network = Network(servers, options.network)
+        self._partitions = Partitions(self._network, log, options, self.stats)
         self._accumulator = self._partitions.accumulator
         self._numbered, self._named = options.idempotent, bool(options.partition_options)
         self._servers = servers
-        self._transactor = None if options.transactional_id is None else Transactor(servers, log, options)
-        self._transaction: Transaction | None = None  # the one that is open
+        self._transactor: Transactor | None = None
+        if options.transactional_id is not None:
+            self._transactor, self._barred = Transactor(servers, log, options, self._network), True
         self._closing = False
         self._release = CloseOnce(self._let_go, f"close the producer for {log}")
 
@@ -126,13 +128,14 @@ class ProducerClient(Sending):
         what failed, and InvalidOperationError if a transaction is open: it is rolled back. Idempotent. A caller that is
         cancelled while it waits stops waiting, first for what is unconfirmed, then for the rest; all is let go
         nevertheless, and a second call waits for that."""
-        open_transaction = self._transaction if not self._closing else None
+        transactor = self._transactor if not self._closing else None
         self._closing = self._barred = True
         try:
             await self.flush()
         finally:
+            is_open = transactor is not None and transactor.in_use and transactor.ending is None
             await self.abandon()
-        if open_transaction is not None and open_transaction.ending is None:
+        if is_open:
             raise InvalidOperationError(
                 "a transaction was open when its producer was closed: it is rolled back, with all that was sent in it",
                 advice="commit it before, or write `async with producer.transaction() as tx`",
@@ -160,7 +163,7 @@ class ProducerClient(Sending):
         the transaction, would be a duplicate after the next try."""
         self._check_open()
         self._accumulator.failures.check()
-        if self._transaction is not None:
+        if self._transactor is not None and self._transactor.in_use:
             raise InvalidOperationError(
                 "a transaction of this producer is open, and this would not be part of it",
                 advice="send under it, by the same method of the transaction (await tx.send(...)); for what does not"
@@ -252,8 +255,9 @@ class ProducerClient(Sending):
         back."""
         self._check_open()
         if self._transactor is None:
-            self._transactor = Transactor(self._servers, self.log, self.options)
-        return Transaction(self._partitions, self._transactor, self._transaction_begins, self._transaction_over)
+            self._transactor = Transactor(self._servers, self.log, self.options, self._network)
+            self._barred = True
+        return Transaction(self._partitions, self._transactor)
 
     def member(
         self,
@@ -272,29 +276,13 @@ class ProducerClient(Sending):
         nothing of the member for so long; None: it may take its time."""
         self._check_open()
         names = MemberNames(writer, batch, run, part, attempt, lease_s, idle_s)
-        transactor = MemberTransactor(self._servers, self.log, self.options, names)
+        transactor = MemberTransactor(self._servers, self.log, self.options, self._network, names)
         return GroupMember(self._partitions, transactor)
 
     @property
     def last_transaction(self) -> LastTransaction | None:
         """How the last transaction of the `transactional_id` ended, as it was told when the id was taken."""
         return None if self._transactor is None else self._transactor.last
-
-    async def _transaction_begins(self, transaction: Transaction) -> None:
-        self._check_open()
-        if self._transaction is not None and self._transaction.ending is not None:
-            # Who asked for its end may have been cancelled, and cannot wait for it.
-            await asyncio.wait({self._transaction.ending}, timeout=self.options.delivery_timeout_s)
-            self._check_open()
-        if self._transaction is not None:
-            raise InvalidOperationError(
-                "another transaction of this producer is open", advice="end it first, or open another producer"
-            )
-        self._transaction, self._barred = transaction, True
-
-    def _transaction_over(self, transaction: Transaction) -> None:
-        if self._transaction is transaction:
-            self._transaction, self._barred = None, self._closing
 
     # ---------------------------------------------------------------- idempotence
 

@@ -74,7 +74,6 @@ class TransactionGroup:
         """`writer`: the writer's name, which it keeps over restarts. `batch`: a number that grows. `run`: drawn anew at
         each start of the writer; the newest one that opens a batch has it. `timeout_s`: of each call."""
         self.names = GroupNames(writer, batch, run)
-        self.names.check()
         check_time("timeout_s", timeout_s)
         self._timeout_s = timeout_s
         self._network = Network(servers, options)

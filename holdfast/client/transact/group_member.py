@@ -33,6 +33,7 @@ from holdfast.client.produce.delivery import PendingBatch
 from holdfast.client.produce.partition_routing import Partitions
 from holdfast.client.transact.transaction import BaseTransaction
 from holdfast.client.transact.transaction_manager import Transactor
+from holdfast.client.transport.network import Network
 
 log = logging.getLogger("holdfast.client")
 
@@ -51,7 +52,7 @@ class GroupNames:
     batch: int
     run: str
 
-    def check(self) -> None:
+    def __post_init__(self) -> None:
         if not self.writer or not self.run or self.writer.startswith("$"):
             raise ConfigurationError("a group has a writer, without a dollar sign in front of its name, and a run")
         if isinstance(self.batch, bool) or not isinstance(self.batch, int) or not 0 <= self.batch < 1 << 63:
@@ -67,8 +68,8 @@ class MemberNames(GroupNames):
     lease_s: float
     idle_s: float | None
 
-    def check(self) -> None:
-        super().check()
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if not self.part:
             raise ConfigurationError("a member writes a part of the batch: name it")
         if not MIN_LEASE_S <= self.lease_s <= MAX_LEASE_S:
@@ -81,10 +82,9 @@ class MemberTransactor(Transactor):
     fenced_as = GroupFencedError
 
     def __init__(
-        self, servers: str | Sequence[str], log_name: str, options: ProducerOptions, names: MemberNames
+        self, servers: str | Sequence[str], log_name: str, options: ProducerOptions, plain: Network, names: MemberNames
     ) -> None:
-        names.check()
-        super().__init__(servers, log_name, options)
+        super().__init__(servers, log_name, options, plain)
         self.names = names
 
     @property
@@ -141,6 +141,7 @@ class GroupMember(BaseTransaction):
         try:
             await super().begin()
         except BaseException:
+            self._is_over()
             await self._transactor.close()
             raise
 
@@ -202,5 +203,6 @@ class GroupMember(BaseTransaction):
             await self._transactor.close()
 
     def _is_over(self) -> None:
+        super()._is_over()
         if self._beating is not None:
             self._beating.cancel()

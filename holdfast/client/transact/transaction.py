@@ -23,7 +23,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from types import TracebackType
 from typing import Self
 
 from holdfast import protocol
@@ -32,7 +31,6 @@ from holdfast.client.consume.uncommitted_events import HandedOut
 from holdfast.client.consumer import ConsumerClient
 from holdfast.client.errors import (
     NO_ROOM,
-    NO_ROOM_ADVICE,
     RETRIABLE_CONDITIONS,
     AdminError,
     HoldfastError,
@@ -53,6 +51,7 @@ from holdfast.client.transact.transaction_manager import ROLLED_BACK, Transactor
 from holdfast.client.transport.links import Sender
 from holdfast.client.transport.management_requests import Exchange
 from holdfast.client.transport.network import ATTACH_BOUND_S
+from holdfast.client.waits.close_once import heard
 from holdfast.records.codec import Codec
 
 # Most events of a transaction in flight to a partition: half of those that the partition remembers. So after a change
@@ -76,7 +75,7 @@ class BaseTransaction(Sending):
         self._positions: list[HandedOut] = []
         self._senders: dict[str, TransactionalSender] = {}
         self._beginning, self._attaching = asyncio.Lock(), asyncio.Lock()
-        self.ending: asyncio.Future[None] | None = None  # goes on even if its caller is cancelled
+        self.ending: asyncio.Future[None] | None = None
 
     # ---------------------------------------------------------------- life
 
@@ -88,19 +87,18 @@ class BaseTransaction(Sending):
     @property
     def producer_id(self) -> int | None:
         """Producer id of the transaction; with `epoch`, its name in the cluster."""
-        pair = pair_of(self.txn_id)
-        return None if pair is None else pair[0]
+        return pair_of(self.txn_id)[0]
 
     @property
     def epoch(self) -> int | None:
-        pair = pair_of(self.txn_id)
-        return None if pair is None else pair[1]
+        return pair_of(self.txn_id)[1]
 
     async def begin(self) -> None:
         """Begin the transaction; `async with` does it."""
+        if self.txn_id:
+            raise InvalidOperationError("the transaction was begun before", advice="begin another one")
+        await self._transactor.take()
         try:
-            if self.txn_id:
-                raise InvalidOperationError("the transaction was begun before", advice="begin another one")
             self.txn_id = await self._transactor.declare()
         except BaseException:
             self._is_over()
@@ -110,9 +108,7 @@ class BaseTransaction(Sending):
         await self.begin()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None = None, *_: object) -> None:
         """Roll back what has not ended."""
         await self.abort()
 
@@ -204,11 +200,10 @@ class BaseTransaction(Sending):
         error = outcome.error if isinstance(outcome, Rejected) else None
         condition = "" if error is None else error.condition
         text = f"an event was not taken: {error if error is not None else type(outcome).__name__}"
-        self.settle(batch, RejectedError(text, condition=condition))
+        refusal = RejectedError(text, condition=condition)
+        self.settle(batch, refusal)
         again = condition in ROLLED_BACK or condition in RETRIABLE_CONDITIONS or not isinstance(outcome, Rejected)
-        advice = None if again else "correct the event; the same one would be refused again"
-        if condition == NO_ROOM:
-            advice = NO_ROOM_ADVICE
+        advice = refusal.advice if not again or condition == NO_ROOM else None
         self.fail(TransactionRolledBackError(text, condition=condition, retriable=again, advice=advice))
 
     def settle(self, batch: PendingBatch, error: HoldfastError | None) -> None:
@@ -244,12 +239,12 @@ class BaseTransaction(Sending):
             finally:
                 self._is_over()
 
-        self.ending = asyncio.ensure_future(whole())
-        self.ending.add_done_callback(_heard)
+        self.ending = self._transactor.ending = asyncio.ensure_future(whole())
+        self.ending.add_done_callback(heard)
         await asyncio.shield(self.ending)
 
     def _is_over(self) -> None:
-        """Note that another one may begin."""
+        self._transactor.in_use = False
 
     async def _commit(self) -> None:
         await self._in_time(self._accumulator.finished)
@@ -257,8 +252,7 @@ class BaseTransaction(Sending):
             await self._abort()
             self._transactor.check_not_fenced()
             raise self._why.with_traceback(None)
-        await self._transactor.commit(self.txn_id, empty=not self._touched)
-        self._transactor.wrote(self._senders)
+        await self._transactor.commit(self.txn_id, self._senders, empty=not self._touched)
         for one in self._positions:
             one.committed()
 
@@ -275,33 +269,9 @@ class Transaction(BaseTransaction):
         await tx.commit_offsets(consumer)
     """
 
-    def __init__(
-        self,
-        partitions: Partitions,
-        transactor: Transactor,
-        begins: Callable[[Transaction], Awaitable[None]],
-        over: Callable[[Transaction], None],
-    ) -> None:
-        """`begins` raises InvalidOperationError while another one is open; `over`: it is not any more."""
-        super().__init__(partitions, transactor)
-        self._begins, self._over = begins, over
-
-    async def begin(self) -> None:
-        """Begin the transaction; `async with` does it."""
-        await self._begins(self)
-        await super().begin()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None = None, *_: object) -> None:
         if self._may_end:
-            if kind is None:
-                await self.commit()
-            else:
-                await self.abort()
-
-    def _is_over(self) -> None:
-        self._over(self)
+            await (self.commit() if kind is None else self.abort())
 
     async def commit(self) -> None:
         """Commit the transaction: all of it counts when this returns.
@@ -399,9 +369,3 @@ class TransactionalSender:
         self.link, self.ended = None, error
         if not all(batch.is_settled for batch in self.queue):
             self._transaction.fail(error)
-
-
-def _heard(task: asyncio.Future[None]) -> None:
-    """Take the error of the task, so that asyncio does not log it if the caller was cancelled."""
-    if not task.cancelled():
-        task.exception()

@@ -39,6 +39,7 @@ from holdfast.client.errors import (
     ClosedError,
     ConnectionLostError,
     HoldfastError,
+    InvalidOperationError,
     LinkRefusedError,
     OwnershipLostError,
     ProducerFencedError,
@@ -59,6 +60,7 @@ from holdfast.client.waits.suspend_aware_timeout import Patience
 log = logging.getLogger("holdfast.client")
 
 COORDINATOR = "the transaction coordinator"
+HOLDER_BYTES = 12  # of randomness in the name of a holder
 ROLLED_BACK = frozenset({TRANSACTION_ROLLBACK, TRANSACTION_TIMEOUT, TRANSACTION_UNKNOWN_ID})
 
 
@@ -82,19 +84,22 @@ class Transactor:
     fenced_as: ClassVar[type[ProducerFencedError]] = ProducerFencedError
     """Error that is raised if another holder has the id now."""
 
-    def __init__(self, servers: str | Sequence[str], log_name: str, options: ProducerOptions) -> None:
+    def __init__(self, servers: str | Sequence[str], log_name: str, options: ProducerOptions, plain: Network) -> None:
+        """`plain`: the network of the producer, whose links nodes redirect."""
         self.options = options
         self.ended: HoldfastError | None = ClosedError("it was not opened")  # why there is no connection
         self.last: LastTransaction | None = None
+        self.in_use = False  # by a transaction
+        self.ending: asyncio.Future[None] | None = None  # of that one; it goes on even if its caller is cancelled
         self._log = log_name
         self._network = Network(servers, replace(options.network, follow_redirects=False))
-        self._home = Home(servers, log_name, options.network)
+        self._home = Home(plain, log_name)
         self._open: tuple[ClientConnection, Sender] | None = None  # with the control link
         self._links: dict[str, Sender] = {}
         self._answer: asyncio.Future[DeliveryState] | None = None  # to the request that was made
         self._credit = asyncio.Event()
         self._holder: str | None = None  # name with which this producer held the id last
-        self._next_holder = _drawn()
+        self._next_holder = secrets.token_hex(HOLDER_BYTES)
         self._connecting = asyncio.Lock()
         self._release = CloseOnce(self._let_go, "close the transactor")
 
@@ -147,7 +152,7 @@ class Transactor:
             except ProducerFencedError as error:
                 self.ended = error
                 raise
-            self._holder, self._next_holder = self._next_holder, _drawn()
+            self._holder, self._next_holder = self._next_holder, secrets.token_hex(HOLDER_BYTES)
 
     def _last_in(self, told: Mapping[str, Any]) -> LastTransaction | None:
         last = told.get(protocol.LAST_TRANSACTION)
@@ -178,11 +183,6 @@ class Transactor:
         await self._home.close()
         await self.drop()
         await self._network.close()
-
-    def wrote(self, partitions: Collection[str]) -> None:
-        """Note that a transaction with events in these partitions was committed."""
-        if self._open is not None:
-            self._home.wrote(partitions, self._open[0].address)
 
     # ---------------------------------------------------------------- for a transaction
 
@@ -217,6 +217,17 @@ class Transactor:
 
     # ---------------------------------------------------------------- begin and end
 
+    async def take(self) -> None:
+        """Be used by one transaction from now on. Raises InvalidOperationError while another one is open."""
+        if self.in_use and self.ending is not None:
+            # Who asked for its end may have been cancelled, and cannot wait for it.
+            await asyncio.wait({self.ending}, timeout=self.options.delivery_timeout_s)
+        if self.in_use:
+            raise InvalidOperationError(
+                "another transaction of this producer is open", advice="end it first, or open another producer"
+            )
+        self.in_use, self.ending = True, None
+
     async def declare(self) -> bytes:
         """Begin a transaction and return its id; retry until the deadline while no node can begin one. Raises final
         errors at once."""
@@ -234,17 +245,15 @@ class Transactor:
                 if isinstance(outcome, Declared):
                     return outcome.txn_id
                 raise self._refusal(outcome, "no transaction was begun")
-            except asyncio.CancelledError:
+            except BaseException as error:
                 await self.drop()  # a transaction may be open there whose id we do not know; another would be refused
-                raise
-            except HoldfastError as error:
-                await self.drop()
-                if not error.retriable or loop.time() >= deadline_s:
+                if not isinstance(error, HoldfastError) or not error.retriable or loop.time() >= deadline_s:
                     raise
             await backoff.wait(max(0.0, deadline_s - loop.time()))
 
-    async def commit(self, txn_id: bytes, *, empty: bool) -> None:
-        """Commit a transaction. `empty`: nothing was sent under it, so nothing can be lost.
+    async def commit(self, txn_id: bytes, partitions: Collection[str], *, empty: bool) -> None:
+        """Commit a transaction with events in these partitions. `empty`: nothing at all was sent under it, so nothing
+        can be lost.
 
         Raises TransactionRolledBackError, ProducerFencedError (rolled back, too), or TransactionOutcomeUnknownError."""
         try:
@@ -254,6 +263,8 @@ class Transactor:
             await self._unanswered(txn_id, why, empty=empty)
         else:
             self._check_ended(outcome)
+        if self._open is not None:
+            self._home.wrote(partitions, self._open[0].address)
 
     async def _unanswered(self, txn_id: bytes, why: HoldfastError, *, empty: bool) -> None:
         """Find out the outcome of a commit without an answer (`why`); return if it was committed, else raise."""
@@ -264,20 +275,20 @@ class Transactor:
                 raise why
             text = f"the transaction was rolled back before its commit was asked for: {why}"
             raise TransactionRolledBackError(text) from why
-        name, pair = self.options.transactional_id, pair_of(txn_id)
+        name, (producer_id, epoch) = self.options.transactional_id, pair_of(txn_id)
         lost = f"the answer to the commit got lost ({why})"
-        if name is None or pair is None:
+        if name is None or producer_id is None or epoch is None:
             advice = None if name is None else "find out by what was to be written before you do the work again"
-            raise _unknown(lost, pair, advice) from why
+            raise _unknown(lost, txn_id, advice) from why
         try:
             await self.connect()
         except HoldfastError as error:
-            raise _unknown(f"{lost}, and nobody could be asked: {error}", pair) from error
-        last = self.last
+            raise _unknown(f"{lost}, and nobody could be asked: {error}", txn_id) from error
+        last, pair = self.last, (producer_id, epoch)
         if last is None or (last.producer_id, last.epoch) < pair:  # pairs only rise, and the next one is in use now
             raise TransactionRolledBackError(f"the transaction was rolled back: its commit was never decided ({why})")
         if (last.producer_id, last.epoch) != pair:
-            raise _unknown(f"{lost}; {name!r} is not remembered with it", pair)
+            raise _unknown(f"{lost}; {name!r} is not remembered with it", txn_id)
         log.info("the answer to a commit of %r got lost; it was %s", name, "done" if last.committed else "not done")
         if not last.committed:
             raise TransactionRolledBackError(f"the transaction was rolled back ({last.how}): {why}")
@@ -351,23 +362,19 @@ class Transactor:
             self._answer.set_exception(ended)
 
 
-def pair_of(txn_id: bytes) -> tuple[int, int] | None:
-    """Return (producer id, epoch) of a transaction's id; None if the id is not in the form of Holdfast's nodes."""
+def pair_of(txn_id: bytes) -> tuple[int | None, int | None]:
+    """Return producer id and epoch of a transaction's id; None if the id is not in the form of Holdfast's nodes."""
     form = protocol.TRANSACTION_NAME
     if len(txn_id) != form.size or txn_id[0] != protocol.TRANSACTION_NAME_VERSION:
-        return None
+        return None, None
     _, producer_id, epoch, _ = form.unpack(txn_id)
     return producer_id, epoch
 
 
-def _unknown(text: str, pair: tuple[int, int] | None, advice: str | None = None) -> TransactionOutcomeUnknownError:
-    producer_id, epoch = (None, None) if pair is None else pair
-    whose = "" if pair is None else f" (producer {producer_id}, epoch {epoch})"
+def _unknown(text: str, txn_id: bytes, advice: str | None = None) -> TransactionOutcomeUnknownError:
+    producer_id, epoch = pair_of(txn_id)
+    whose = "" if producer_id is None else f" (producer {producer_id}, epoch {epoch})"
     return TransactionOutcomeUnknownError(
         f"it is not known what became of the transaction{whose}: {text}",
         producer_id=producer_id, epoch=epoch, advice=advice,
     )  # fmt: skip
-
-
-def _drawn() -> str:
-    return secrets.token_hex(12)

@@ -46,7 +46,7 @@ from holdfast.client.transport.links import (
 )
 from holdfast.client.transport.redirects import MAX_HOPS, Redirects
 from holdfast.client.transport.security.credentials import Security
-from holdfast.client.waits.close_once import CloseOnce
+from holdfast.client.waits.close_once import CloseOnce, heard
 from holdfast.client.waits.suspend_aware_timeout import Patience
 
 T = TypeVar("T")
@@ -366,10 +366,6 @@ class Network:
         """Let `ask` ask there first, when it is told the same words; forgotten as soon as that fails."""
         self._redirects.remember(what, address)
 
-    def prefer_sender(self, log: str, partition: str | None, address: Address) -> None:
-        """Let a link be attached there first; forgotten as soon as that fails."""
-        self.prefer(_link_to(log, partition), address)
-
     def _suspect(self, address: Address, for_s: float = SUSPECT_S) -> None:
         until_s = asyncio.get_running_loop().time() + for_s
         self._suspect_until[address.host, address.port] = max(until_s, self._suspected_until_s(address))
@@ -397,7 +393,7 @@ class Network:
             task = None
         if task is None:
             task = asyncio.get_running_loop().create_task(self._open(address), name=f"connect {address}")
-            task.add_done_callback(_heard)
+            task.add_done_callback(heard)
             self._opening[address] = task
         # Shielded: one impatient caller must not break the attempt that others wait for.
         return await asyncio.shield(task)
@@ -452,9 +448,3 @@ def _link_to(address: str, partition: str | None) -> str:
 def _beside(what: str, why: object) -> str:
     """The reason, without the name of what failed, which stands in front of it."""
     return str(why).removeprefix(f"{what}: ")
-
-
-def _heard(task: asyncio.Task[ClientConnection]) -> None:
-    """Take a failure as known, even if all callers that waited for the connection have given up before it."""
-    if not task.cancelled():
-        task.exception()

@@ -32,3 +32,9 @@ class CloseOnce:
         if not self._told:
             self._told = True
             self._task.result()
+
+
+def heard(task: asyncio.Future[Any]) -> None:
+    """Take a failure as known, so that asyncio does not log it if all callers that waited have given up before it."""
+    if not task.cancelled():
+        task.exception()
