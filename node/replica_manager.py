@@ -33,7 +33,7 @@ from holdfast.records.codec import Codec
 from node.admin.errors import CannotRepair
 from node.leader_calls import LeaderCalls
 from node.movement.driver import MoveStatus
-from node.movement.lifecycle import LostBelow, ReplicaOpening, is_over, opening, preferred
+from node.movement.lifecycle import LostBelow, ReplicaOpening, is_over, is_whole_group, opening, preferred
 from node.partition.api import Failed
 from node.partition.consumer_groups.group_queries import Assign, Assigned
 from node.partition.offset_index import erase
@@ -233,8 +233,12 @@ class ReplicaManager:
             if group in self._open:
                 self._open[group].compress(Codec.named(log_record.compression))
             open_group = self._multiraft.groups.get(group)
-            if open_group is not None and open_group.preferred != preferred(partition):
+            if open_group is None:
+                continue
+            if open_group.preferred != preferred(partition):
                 open_group.prefer(preferred(partition))
+            if self._is_current and is_whole_group(partition, self._node_id):
+                open_group.vote_from_the_beginning()
 
     def _has_moved(self, group_id: int) -> bool:
         """Tell whether the replica that is open has no place in the group any more."""
@@ -288,8 +292,8 @@ class ReplicaManager:
         **options: Any,
     ) -> RaftGroup:
         return self._multiraft.open_group(
-            group_id, found.members, replica, birth=found.birth, moved=found.moved, preferred=found.preferred,
-            mute=found.mute, **options,
+            group_id, found.members, replica, birth=found.birth, preferred=found.preferred, mute=found.mute,
+            **options,
         )  # fmt: skip
 
     def _start_partition(self, partition: PartitionRecord, found: ReplicaOpening) -> None:

@@ -362,8 +362,11 @@ class RaftGroup:
         return self.quarantined is None and self._log_store.term == 0 and len(self._log_store) == 1
 
     def vote_from_the_beginning(self) -> None:
-        """Let a mute member vote, because nobody has a memory of this group, so it has lost none."""
-        if self._log_store.mute and self.remembers_nothing:
+        """Let a mute member vote, because nobody has a memory of this group, so it has lost none; or nobody else has
+        one, since the group never had another member. The caller knows that: the configuration here may be the first
+        of many."""
+        is_whole = self._membership.is_alone and self.quarantined is None
+        if self._log_store.mute and (is_whole or self.remembers_nothing):
             self._log_store.regain_vote()
             self._election.first_wait(self._multiraft.now, eager=True, new=True, let_in=self._multiraft.is_let_in)
             self._multiraft.mark_dirty(self)

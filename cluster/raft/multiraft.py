@@ -152,7 +152,6 @@ class MultiRaft:
         machine: StateMachine,
         *,
         birth: int | None = FOUNDING_BIRTH,
-        moved: bool = False,
         preferred: NodeId | None = None,
         mute: bool = False,
         keep_entries: int | None = None,
@@ -160,10 +159,6 @@ class MultiRaft:
     ) -> RaftGroup:
         """Load a group from disk, or begin it. `members`: with which it began, the same at all of them; none, if the
         replica was added later: then it hears of them from the log.
-
-        `moved`: the metadata speak of a move, so the group may be another by now. A replica without a memory knows
-        nothing of its members then. One that is opened for the first time may: it has acknowledged nothing, so the
-        group has moved without it, or not at all.
 
         `birth`: of this replica, which the metadata say; None: they are what this group replicates, so it hears that
         from the group's leader. A later birth than the stored one begins anew; an earlier one raises OtherBirth.
@@ -184,7 +179,7 @@ class MultiRaft:
         self._enter()
         self._require_birth(group_id, birth)
         hint, own = founding(members) if members else None, birth or 0
-        make = partial(self._make_group, group_id, hint, machine, own, moved, preferred, mute, keep_entries, patient)
+        make = partial(self._make_group, group_id, hint, machine, own, preferred, mute, keep_entries, patient)
         try:
             group = make(self._disk)
         except NodeUnfit:
@@ -222,7 +217,6 @@ class MultiRaft:
         hint: Configuration | None,
         machine: StateMachine,
         birth: int,
-        moved: bool,
         preferred: NodeId | None,
         mute: bool,
         keep_entries: int | None,
@@ -233,7 +227,7 @@ class MultiRaft:
         batch = partial(self.batch_of, group_id)
         log_store = LogStore(
             group_id, disk, self._cache, batch, self._note_vote, self._note_entries, mute=mute,
-            active_version=self.active_version, founding=hint, birth=birth, moved=moved,
+            active_version=self.active_version, founding=hint, birth=birth,
         )  # fmt: skip
         append_emit = self._emit_early if self.options.eager_appends else self._emit
         return RaftGroup(

@@ -5,7 +5,9 @@ was lost has forgotten which. A replica that is opened as one which was erased v
 early takes acknowledged entries with it. The rules: nothing is opened for the first time, closed or erased before this
 node has confirmed, once since its start, that its metadata are current; a replica is over only when the metadata have
 no place for its birth, and their configuration is at least as new as the latest that the replica has in its own log; a
-replica that was moved here and settled, and of which nothing is stored, was lost, so it has no vote at first.
+replica that was moved here and settled, and of which nothing is stored, was lost, so it has no vote at first. One
+that was lost and always was the whole group gets its vote from metadata that are current: only they tell that nobody
+else has a memory.
 
 A replica may have a configuration of the same version that lost: a leader appended it, and another leader committed the
 one that the metadata know. A log has each version once, so the one that lost is never committed. No later one admits
@@ -29,7 +31,6 @@ class ReplicaOpening:
     birth: int
     members: tuple[int, ...]
     """With which the group began; none for a replica that came later."""
-    moved: bool
     mute: bool
     preferred: int | None
     is_new: bool
@@ -57,11 +58,15 @@ def opening(record: PartitionRecord, node: int, disk: Disk, lost: LostBelow) -> 
     return ReplicaOpening(
         birth,
         record.founders if is_founding else (),
-        moved=record.was_moved,
         mute=was_lost,
         preferred=preferred(record),
         is_new=stored != birth if stored is not None else not is_stored(group, disk),
     )
+
+
+def is_whole_group(record: PartitionRecord, node: int) -> bool:
+    """Tell whether no other node ever had a replica of the group, as far as these metadata know."""
+    return record.founders == (node,) and not record.was_moved
 
 
 def preferred(record: PartitionRecord) -> int | None:

@@ -83,14 +83,11 @@ class Election:
         core = self.core
         if core.state == LEADER or core.election_deadline > now:
             return
-        if not self._membership.may_campaign:
+        if not self._membership.may_campaign or self._log_store.mute:
             core.forget_transfer()
             core.election_deadline = now + self.random_timeout()
         elif self._membership.is_alone:
             core.election_deadline = 0.0
-        elif self._log_store.mute:
-            core.forget_transfer()
-            core.election_deadline = now + self.random_timeout()
         elif not self._is_majority_connected():
             self.reset_question()
             core.forget_transfer()

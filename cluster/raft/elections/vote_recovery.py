@@ -31,9 +31,10 @@ needs the leader, and while two sets decide. The configuration before those is c
 removed finds a member that refuses it its vote. While a set that decides alone is not committed yet, such a voter may
 still be elected by the vote of the lost disk, and one other that has not heard of that set.
 
-A mute member never campaigns, is not counted, and confirms nothing, in such groups either. If two members are mute
-nobody is elected by them: what one of them had may be on no other disk, and to begin anew would hide that. A request
-that a member sent before it lost its memory elects nobody: a vote that comes back finds no candidate.
+A mute member never campaigns, is not counted, and confirms nothing, in such groups either; nor where it knows of no
+other voter. It may know the first configuration only, and its group have grown before it forgot that. If two members
+are mute nobody is elected by them: what one of them had may be on no other disk, and to begin anew would hide that. A
+request that a member sent before it lost its memory elects nobody: a vote that comes back finds no candidate.
 
 That all others have voted, the candidate says. It asks the last one anew, when it has their votes. The mute one cannot
 know who the others are: it has no log, and metadata may be behind.

@@ -31,6 +31,8 @@ FLAG_MUTE, FLAG_OTHER_SPACE = 1, 2
 OTHER_SPACE = 1 << 63
 BASE_OF_NEW_GROUP = (1, 1, 0)
 """Commit index, base index and base term."""
+TERM_OF_FORGOTTEN = 1
+"""Lower than any later one, and not that of a group which is new."""
 
 
 def group_prefix(kind: bytes, group: GroupId) -> bytes:
@@ -96,9 +98,10 @@ def births_over(group: GroupId, disk: Disk) -> int:
 
 def forget_group(group: GroupId, batch: DiskBatch, version: int, birth: int = FOUNDING_BIRTH) -> None:
     """The member begins anew: with nothing, and without a vote, from the same batch on (`elections/vote_recovery.py`).
-    The group must not be open, and nothing of its earlier life may speak any more. `version`: the active one."""
+    The group must not be open, and nothing of its earlier life may speak any more. `version`: the active one. It has a
+    term, so nobody takes it for one that never was."""
     erase_group(group, batch)
-    fields = (FLAG_MUTE, 0, 0, *BASE_OF_NEW_GROUP, BASE_OF_NEW_GROUP[0])
+    fields = (FLAG_MUTE, TERM_OF_FORGOTTEN, 0, *BASE_OF_NEW_GROUP, BASE_OF_NEW_GROUP[0])
     told = birth if birth != FOUNDING_BIRTH else None
     batch.put(group_prefix(b"h", group), encode_hard_state(version, *fields, birth=told))
 

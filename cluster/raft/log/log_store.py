@@ -79,13 +79,10 @@ class LogStore:
         active_version: Callable[[], int] = lambda: UNSET,
         founding: Configuration | None = None,
         birth: int = FOUNDING_BIRTH,
-        moved: bool = False,
     ) -> None:
         """`mute`: if nothing is stored of the group, it begins as a member without a vote. `active_version`: that of
         the layouts to write. `founding`: the configuration where none is stored; `birth`: of the replica, if nothing is
-        stored of it. 0: it is not known yet. `moved`: the group may have changed since it began: a member without a
-        memory may have known, so `founding` is not in force for it. One that never was has promised nothing to anybody.
-        """
+        stored of it. 0: it is not known yet."""
         self._group = group
         self._disk = disk
         self._cache = cache
@@ -118,8 +115,6 @@ class LogStore:
         self._entry_prefix = group_prefix(b"e", group | self._space)
         if self.is_new and mute:
             self.mute = self._hard_changed = True
-        if moved and self.mute:
-            self.configurations.forget_founding()
         if self.is_new and birth != FOUNDING_BIRTH:
             self._hard_changed = True
         self.written = self.last

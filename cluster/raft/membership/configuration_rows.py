@@ -52,10 +52,6 @@ class ConfigurationRows:
             )
         return decode_entry(body)
 
-    def forget_founding(self) -> None:
-        """Know nothing of the members where no row is stored."""
-        self._founding = None
-
     # ---- asking
 
     @property

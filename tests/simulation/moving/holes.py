@@ -19,6 +19,7 @@ from cluster.raft.membership.configuration_rows import ConfigurationRows
 from cluster.raft.membership.member_changes import MemberChanges
 from cluster.raft.membership.membership import Membership
 from cluster.raft.membership.quorum import Quorum
+from cluster.raft.pysyncobj.private_names import LEADER
 from cluster.raft.raft_pb2 import VoteRequest
 from cluster.raft.replication.step import Stepper
 from cluster.raft.snapshot.receiver import SnapshotReceiver
@@ -268,6 +269,22 @@ def learners_refuse_their_votes() -> Hole:
         return election._membership.is_voter and may_grant(election, request)
 
     with mock.patch.object(Election, "may_grant", voters_only):
+        yield
+
+
+@contextlib.contextmanager
+def who_has_no_memory_leads_alone() -> Hole:
+    """A replica without a memory that knows of no other voter leads, though its group may have grown before."""
+    before_tick = Election.before_tick
+
+    def at_once(election: Election, now: float) -> None:
+        core, is_alone = election.core, election._membership.is_alone
+        if core.state != LEADER and core.election_deadline <= now and is_alone:
+            core.election_deadline = 0.0
+        else:
+            before_tick(election, now)
+
+    with mock.patch.object(Election, "before_tick", at_once):
         yield
 
 

@@ -8,12 +8,13 @@ from dataclasses import replace
 from typing import Any
 from unittest import mock
 
+from cluster.metadata import PartitionRecord, moves, state
 from cluster.metadata import metadata_pb2 as pb
-from cluster.metadata import moves, state
 from cluster.metadata.types import CommandResult
 from cluster.raft import RaftGroup
-from cluster.raft.log.log_store import LogStore
 from cluster.raft.membership.configuration import FOUNDING_BIRTH, Replica
+from node.movement.lifecycle import ReplicaOpening, opening
+from tests.simulation.moving import node as moving_node
 from tests.simulation.moving.targets import MetadataReader
 
 Hole = Iterator[None]
@@ -22,14 +23,12 @@ Hole = Iterator[None]
 @contextlib.contextmanager
 def founders_of_moved_groups_are_told_nothing() -> Hole:
     """A founding replica that is opened for the first time does not hear whom it begins with, once a move is wished."""
-    begin = LogStore.__init__
 
-    def forgetful(log_store: LogStore, *values: Any, moved: bool = False, **options: Any) -> None:
-        begin(log_store, *values, moved=moved, **options)
-        if moved and log_store.is_new:
-            log_store.configurations.forget_founding()
+    def forgetful(record: PartitionRecord, *values: Any) -> ReplicaOpening | None:
+        found = opening(record, *values)
+        return replace(found, members=()) if found is not None and found.is_new and record.was_moved else found
 
-    with mock.patch.object(LogStore, "__init__", forgetful):
+    with mock.patch.object(moving_node, "opening", forgetful):
         yield
 
 

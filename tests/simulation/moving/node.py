@@ -168,7 +168,7 @@ class MovingNode(SimNode):
         self.machines[number] = machine = ListOfEntries()
         with contextlib.suppress(OtherBirth):
             group = self.multiraft.open_group(
-                number, found.members, machine, birth=found.birth, moved=found.moved, mute=found.mute,
+                number, found.members, machine, birth=found.birth, mute=found.mute,
             )  # fmt: skip
             if found.is_new and not group.log_store.mute:
                 judge.opens(Replica(self.id, birth))

@@ -149,6 +149,7 @@ BY_SCHEDULES: dict[str, Mutation] = {
             ("a-cancel-is-no-entry", holes.a_cancel_is_no_entry),
             ("groups-rest-amid-a-move", holes.groups_rest_amid_a_move),
             ("learners-refuse-their-votes", holes.learners_refuse_their_votes),
+            ("who-has-no-memory-leads-alone", holes.who_has_no_memory_leads_alone),
             ("strangers-are-not-heard", holes.strangers_are_not_heard),
         )
     },

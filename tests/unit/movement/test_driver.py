@@ -91,7 +91,7 @@ class Driven:
         move = self.record.move
         coming = move.add if move is not None else None
         if coming is not None and coming.node in self.stage.multirafts and coming.node not in self.stage.births:
-            self.stage.open(coming.node, coming.birth, moved=True)
+            self.stage.open(coming.node, coming.birth)
 
     async def step(self, nodes: Any = None) -> None:
         self.reconcile()

@@ -49,14 +49,14 @@ def _opening(record: PartitionRecord, disk: SimDisk | None = None, lost: LostBel
 
 
 def test_a_founding_replica_is_told_with_whom_the_group_began_for_ever() -> None:
-    assert _opening(FOUNDING) == ReplicaOpening(1, (1, 2, 3), moved=False, mute=False, preferred=1, is_new=True)
+    assert _opening(FOUNDING) == ReplicaOpening(1, (1, 2, 3), mute=False, preferred=1, is_new=True)
     later = replace(FOUNDING, replicas=(5, 3), births=(9, 1), founding=(1, 2, 3), configuration_version=7)
     found = _opening(later, _disk(1))
-    assert (found.members, found.moved, found.is_new) == ((1, 2, 3), True, False)
+    assert (found.members, found.is_new) == ((1, 2, 3), False)
 
 
 def test_a_replica_that_comes_knows_nothing_of_the_members() -> None:
-    assert _opening(COMING) == ReplicaOpening(20, (), moved=True, mute=False, preferred=None, is_new=True)
+    assert _opening(COMING) == ReplicaOpening(20, (), mute=False, preferred=None, is_new=True)
     assert not _opening(COMING, _disk(20)).is_new
 
 

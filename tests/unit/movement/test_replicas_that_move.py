@@ -10,7 +10,8 @@ import pytest
 
 from cluster.features import Features
 from cluster.metadata import COORDINATORS, LogRecord, MoveRecord, PartitionRecord
-from cluster.raft import MultiRaft, births_over, stored_birth, stored_groups
+from cluster.raft import MultiRaft, RaftGroup, births_over, stored_birth, stored_groups
+from cluster.raft.log.key_layout import FLAG_MUTE, encode_hard_state, group_prefix
 from cluster.raft.membership.configuration import Replica, with_learner
 from node.admin.errors import CannotRepair
 from node.partition.offset_index import group_range
@@ -22,6 +23,8 @@ from tests.unit.raft.cluster import HandClock
 GROUP, NODE = 4, 1
 FOUNDING = PartitionRecord("0", GROUP, (1,))
 GONE = PartitionRecord("0", GROUP, (2,), births=(10,), founding=(1,), configuration_version=4)
+GROWN = PartitionRecord("0", GROUP, (1, 2), births=(1, 10), founding=(1,), configuration_version=4)
+GROWING = replace(FOUNDING, move=MoveRecord(10, 1, Replica(2, 10), None))
 BACK = replace(GONE, move=MoveRecord(20, 4, Replica(NODE, 20), Replica(2, 10)))
 
 
@@ -29,7 +32,7 @@ class OneGroup:
     """Metadata of one group, as a node knows them."""
 
     def __init__(self, record: PartitionRecord, log: str) -> None:
-        self.record = record
+        self.record, self.lost_below = record, 0
         self.log = LogRecord(log, 1, 1, None, None, 1, (record,))
 
     def hosted_by(self, node: int) -> list[Any]:
@@ -45,7 +48,7 @@ class OneGroup:
         return 0
 
     def lost_below_group(self, node: int) -> int:
-        return 0
+        return self.lost_below
 
     def lost_below_birth(self, node: int) -> int:
         return 0
@@ -67,6 +70,14 @@ class MovingReplicas:
             NODE, self.multiraft, self.disk, cast(Any, self.view), RoutingEvents(),
             min_free_bytes=0, features=Features(heard=15),
         )  # fmt: skip
+
+    def lose_the_disk(self) -> None:
+        self.disk, self.view.lost_below = SimDisk(), GROUP + 1
+        self.start()
+
+    @property
+    def group(self) -> RaftGroup:
+        return self.multiraft.groups[GROUP]
 
     def turn(self) -> None:
         for _ in range(5):
@@ -180,6 +191,50 @@ async def test_a_replica_that_is_repaired_stays_what_it_was() -> None:
     node.replicas.repair(GROUP)
     assert (node.birth, stored_birth(GROUP, node.disk)) == (20, 20)
     assert node.multiraft.groups[GROUP].log_store.mute
+
+
+async def test_who_was_its_whole_group_and_lost_its_disk_leads_and_does_so_when_the_group_is_to_grow() -> None:
+    node = _settled()
+    node.lose_the_disk()
+    node.replicas.metadata_are_current()
+    node.turn()
+    assert (node.group.is_leader, node.group.may_count) == (True, True)
+    last = node.group.last_index
+    node.start()
+    node.knows(GROWING)
+    assert (node.group.is_leader, node.group.log_store.mute) == (True, False)
+    assert node.group.last_index > last
+
+
+@pytest.mark.parametrize("record", [GROWN, GROWING], ids=["grown", "growing"])
+async def test_who_was_its_whole_group_once_and_forgot_everything_since_leads_nothing(record: PartitionRecord) -> None:
+    """Whatever its metadata say, whenever it starts, until they are current (seed 500914 of `moving`)."""
+    node = _settled()
+    node.lose_the_disk()
+    node.view.record = record
+    node.replicas.metadata_are_current()
+    node.turn()
+    assert not node.group.is_leader
+    node.start()
+    node.knows(FOUNDING)
+    assert (node.birth, node.group.is_leader, node.group.term, node.group.last_index) == (1, False, 0, 1)
+    node.view.record = record
+    node.replicas.metadata_are_current()
+    node.turn()
+    assert (node.group.is_leader, node.group.log_store.mute) == (False, True)
+
+
+async def test_one_without_a_vote_that_led_its_group_of_one_before_members_could_change_leads_on() -> None:
+    """As the program of version 14 left it, which let who is alone lead without a memory."""
+    node = MovingReplicas()
+    batch = node.disk.batch()
+    batch.put(group_prefix(b"h", GROUP), encode_hard_state(14, FLAG_MUTE, 3, NODE, 1, 1, 0, 1))
+    node.disk.write(batch)
+    node.knows(FOUNDING)
+    assert not node.group.is_leader
+    node.replicas.metadata_are_current()
+    node.turn()
+    assert (node.group.is_leader, node.group.may_count, node.group.term) == (True, True, 4)
 
 
 async def test_the_only_voter_is_not_given_up_for_a_learner() -> None:

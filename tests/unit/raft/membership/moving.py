@@ -29,14 +29,12 @@ class MovingStage(RaftStage):
         group: Any = self.open(node, self.births[node], mute=mute) if node in self.births else None
         return group  # type: ignore[no-any-return]
 
-    def open(
-        self, node: int, birth: int, *, mute: bool = False, moved: bool = False, members: list[int] | None = None
-    ) -> RaftGroup:
+    def open(self, node: int, birth: int, *, mute: bool = False, members: list[int] | None = None) -> RaftGroup:
         """As the metadata ask for it. Only founding replicas are told with whom they begin."""
         self.births[node] = birth
         self.machines[node] = self._machine()
         hint = members if members is not None else self.founders if birth == 1 else []
-        return self.multirafts[node].open_group(GROUP, hint, self.machines[node], birth=birth, mute=mute, moved=moved)
+        return self.multirafts[node].open_group(GROUP, hint, self.machines[node], birth=birth, mute=mute)
 
     def close(self, node: int) -> None:
         """Erase the replica, whose group lives on."""

@@ -207,6 +207,7 @@ def test_a_replica_that_began_anew_keeps_its_birth() -> None:
     forget_group(GROUP, desk.batch, 15, 17)
     again = LogDesk(desk.write().disk)
     assert (again.log.birth, again.log.mute) == (17, True)
+    assert again.log.term, "it is not taken for one that never was"
     row = desk.disk.get(group_prefix(b"h", GROUP))
     assert row is not None
     assert decode_hard_state(row) is not None

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from cluster.raft import Committed, InvariantBroken, NotLeader
+from cluster.raft import Committed, InvariantBroken, NotLeader, forget_group
 from cluster.raft.log.key_layout import births_over, group_prefix
 from cluster.raft.membership.changes import AwaitCondition, Wish
 from cluster.raft.membership.configuration import Replica, joint, with_learner
 from cluster.raft.proposal_outcomes import ChangeRefused, OtherBirth
 from cluster.raft.replication.append_sender import FAR_ENTRIES
+from node.startup.bootstrap import Bootstrap
 from tests.unit.raft.cluster import GROUP, kinds
 from tests.unit.raft.membership.moving import MovingStage, ignored, led, swap
 
@@ -224,11 +227,11 @@ def test_a_single_founder_that_lost_its_disk_after_its_group_grew_leads_nothing(
     stage.cut = {(1, 2), (2, 1)}
     stage.start(1)
     for _ in range(2):
-        group = stage.open(1, 1, mute=True, moved=True)
+        group = stage.open(1, 1, mute=True)
         stage.run(1.0)
-        assert (group.configuration, group.is_leader, group.last_index) == (None, False, 1)
+        assert (group.is_leader, group.term, group.last_index) == (False, 0, 1)
         stage.multirafts[1].close_group(GROUP, erase=False)
-    stage.open(1, 1, mute=True, moved=True)
+    stage.open(1, 1, mute=True)
     stage.heal()
     stage.until(lambda: stage.leader == 2)
     stage.propose(2, "b")
@@ -236,12 +239,37 @@ def test_a_single_founder_that_lost_its_disk_after_its_group_grew_leads_nothing(
     stage.until(lambda: stage.machines[1].applied == [b"a", b"b"])
 
 
+@pytest.mark.parametrize("founders", [1, 2])
+def test_founders_that_were_given_up_after_their_group_grew_begin_no_other_one(founders: int) -> None:
+    """Nobody tells a founder that stood alone that it is not new. Two that meet would tell each other that they are."""
+    stage = led(founders, 4 - founders)
+    for node in range(founders + 1, 5):
+        stage.move(Wish(node, stage.ended_in or 1, voter=Replica(node, 10 + node)))
+    run(stage, "a")
+    for node in stage.founders:
+        stage.stop(node)
+        batch: Any = stage.disks[node].batch()
+        forget_group(GROUP, batch, 15)
+        stage.disks[node].write(batch)
+        stage.cut |= {way for other in range(founders + 1, 5) for way in ((node, other), (other, node))}
+    for node in stage.founders:
+        stage.start(node)
+    for node in stage.founders:
+        others = set(stage.founders) - {node}
+        meeting = Bootstrap(stage.group(node), others)
+        for other in others:
+            meeting.heard(other, is_new=stage.group(other).remembers_nothing)
+    stage.run(3.0)
+    for node in stage.founders:
+        assert (stage.group(node).is_leader, stage.group(node).has_vote(node)) == (False, False)
+
+
 @pytest.mark.parametrize("founders", [1, 3])
 def test_a_move_that_is_wished_before_its_group_was_opened_anywhere_comes_about(founders: int) -> None:
     """The metadata of every founder speak of the move when it opens the group for the first time."""
     stage, members = MovingStage(0, founders + 1), list(range(1, founders + 1))
     for node in members:
-        stage.open(node, 1, moved=True, members=members)
+        stage.open(node, 1, members=members)
     stage.until(lambda: stage.leader is not None and stage.group(stage.leader).ready)
     stage.move(swap(founders + 1, 17, A))
     assert f"{founders + 1}/17" in stage.voters(stage.leader or 0)
