@@ -16,7 +16,7 @@ from functools import cache
 from typing import NamedTuple
 
 from cluster.raft.membership.changes import AppendConfiguration, LeaderView, MoveEnded, Wish, next_step
-from cluster.raft.membership.configuration import Configuration, Replica, final
+from cluster.raft.membership.configuration import FOUNDING_BIRTH, Configuration, Replica, final
 from cluster.raft.membership.quorum import Quorum
 
 
@@ -170,7 +170,9 @@ class MembershipModel:
         member = state.members[node - 1]
         own, term = Replica(node, member.birth), member.term + 1
         known = self.configuration(member, member.log, member.commit)
-        if not member.birth or member.mute or known is None or term > self.scope.terms or own not in known.all_voters:
+        if not member.birth or not self._may_lead(member) or known is None or term > self.scope.terms:
+            return
+        if own not in known.all_voters:
             return
         asked = Candidacy(term, own, _last(member.log), known.all_voters)
         changed = _with(state, node, member._replace(term=term, vote=own))
@@ -207,7 +209,7 @@ class MembershipModel:
             own = asked.candidate
             member = state.members[own.node - 1]
             led = state.led[term - 1]
-            stands = (member.term, member.vote, member.birth) == (term, own, own.birth) and not member.mute
+            stands = (member.term, member.vote, member.birth) == (term, own, own.birth) and self._may_lead(member)
             if asked.term != term or not stands or (led is not None and led.leader == own):
                 continue
             if _last(member.log) != asked.last:
@@ -234,7 +236,10 @@ class MembershipModel:
         led = state.led[term - 1]
         member = state.members[led.leader.node - 1] if led is not None else None
         lasts = led is not None and member is not None and (member.term, member.birth) == (term, led.leader.birth)
-        return led if lasts and member is not None and not member.mute else None
+        return led if lasts and member is not None and self._may_lead(member) else None
+
+    def _may_lead(self, member: ModelMember) -> bool:
+        return not member.mute or self.scope.lacks("who has no memory leads nothing")
 
     # ---- entries
 
@@ -416,7 +421,7 @@ class MembershipModel:
         if not state.losses or node != self.scope.loses or not member.birth:
             return
         known = [one.configuration for one in state.metadata[: member.seen] if isinstance(one, ToldEnd)]
-        hint = None if known else self.scope.start
+        hint = None if known and member.birth != FOUNDING_BIRTH else self.scope.start
         if self.scope.lacks("the asker's word"):
             hint = known[-1] if known else self.scope.start
         empty = ModelMember(member.birth, mute=True, hint=hint, over=member.over, seen=member.seen)

@@ -56,6 +56,14 @@ BY_1_AFTER_2 = [
     *(step.replace("term 1", "term 2") for step in BY_1_3_4),
 ]  # fmt: skip
 
+GROWN_TO_2 = [
+    "1/1 campaigns in term 1", "1/1 leads term 1", "term 1 commits", "node 1 learns of move 1", "term 1 appends v2",
+    "node 2 learns of move 1", "term 1 commits", "2/17 has 2 entries of term 1", "term 1 appends v3",
+    "2/17 has 3 entries of term 1", "term 1 commits", "term 1 appends v4", "2/17 has 4 entries of term 1",
+    "term 1 commits", "term 1 reports", "node 1 loses its disk",
+]  # fmt: skip
+"""Node 1 forgets that it is not its whole group any more."""
+
 
 @dataclass(frozen=True)
 class ModelMutation:
@@ -97,5 +105,6 @@ MUTATIONS = (
     ModelMutation("births are over when erased", TWO_MOVES, [*BY_1_3_4, *UNSEEN_BY_2]),
     ModelMutation("erased when the move is finished", MOVE),
     ModelMutation("finished when F is committed", replace(MOVE, cancels=False), [*LED_BY_1, *LEARNING]),
+    ModelMutation("who has no memory leads nothing", replace(GROWING, loses=1), GROWN_TO_2),
     ModelMutation("one change at a time", replace(MOVE, cancels=False), [*LED_BY_1]),
 )  # fmt: skip
