@@ -84,11 +84,11 @@ class Readmission:
         self._node.schedule.count("readmitted")
 
     def counts(self, group: RaftGroup) -> bool:
-        """As a voter, or as a learner that remembers. A group of one needs nobody's leave."""
-        return len(group.members) == 1 or (group.quarantined is None and not group.log_store.mute)
+        """As a voter, or as a learner that remembers."""
+        return group.quarantined is None and not group.log_store.mute
 
     def _shows_its_vote(self, group: RaftGroup) -> bool:
-        return len(group.members) == 1 or group.is_leader or group.group_id in self._speaks_as_voter
+        return group.is_leader or group.group_id in self._speaks_as_voter
 
     def group_ended(self, group_id: int) -> None:
         """The replica is erased; another one of the group is another replica."""
