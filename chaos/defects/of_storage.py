@@ -151,7 +151,7 @@ def places_are_told_wrong() -> None:
     """Acknowledge an offset that is one too high, once in a while."""
     settle = IncomingLink._settle_row
 
-    def moved(self: IncomingLink, batch: Any, at: int, count: int, offset: int, partition: Any) -> None:
-        settle(self, batch, at, count, offset + (offset % 7 == 0), partition)
+    def moved(self: IncomingLink, deliveries: Any, at: int, count: int, offset: int, partition: Any) -> None:
+        settle(self, deliveries, at, count, offset + (offset % 7 == 0), partition)
 
     IncomingLink._settle_row = moved  # type: ignore[method-assign]

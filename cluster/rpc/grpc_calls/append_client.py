@@ -10,7 +10,8 @@ Nothing overtakes a request that was refused for the moment, or whose outcome is
 after it on the stream, this side refuses what comes until all of them are answered, and only the next stream takes
 requests again.
 
-Rejected: an `InFlightWindow`, as links have. A refusal is passed on at once, so nothing is kept here to be sent again.
+Rejected: an `InFlightWindow`, as senders of the client have. A refusal is passed on at once, so nothing is kept here to
+be sent again.
 """
 
 from __future__ import annotations

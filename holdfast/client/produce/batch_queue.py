@@ -20,8 +20,8 @@ from holdfast.amqp.links.delivery_states import DeliveryState
 from holdfast.client.errors import EventTooLargeError
 from holdfast.client.events import Event
 from holdfast.client.produce.delivery import EVENT_COST, Delivery, Done, PendingBatch
+from holdfast.client.produce.in_flight_window import InFlightWindow
 from holdfast.client.transport.links import BATCH_BYTES, OVERHEAD_BYTES, Sender
-from holdfast.records.in_flight_window import InFlightWindow
 
 MOST_EVENTS = 2048  # in a batch: eight of them are what a link has unanswered
 MOST_BYTES = BATCH_BYTES - OVERHEAD_BYTES

@@ -23,9 +23,9 @@ from node.client_transactions.errors import TransactionFailed
 from node.client_transactions.transaction import HeldTransaction, StagedPosition
 from node.listener import errors
 from node.listener.amqp_transactions.coordinator_attach import new_txn_id
-from node.listener.amqp_transactions.transactional_append_queue import TransactionalBatch, TransactionQueue
+from node.listener.amqp_transactions.transactional_append_queue import TransactionalDeliveries, TransactionQueue
 from node.listener.broker_interface import Broker
-from node.listener.incoming.append_queue import QueuedBatch
+from node.listener.incoming.append_queue import Deliveries, QueuedBatch
 from node.partition.api import Appended, Failed
 
 MAX_NAMED = 10_000
@@ -38,7 +38,7 @@ MAX_RECEIVED = 100_000
 class SendingLink(Protocol):
     """A link of the connection on which messages came in under the transaction."""
 
-    def answer_in_transaction(self, batch: QueuedBatch, state: DeliveryState) -> None: ...
+    def answer_in_transaction(self, deliveries: Deliveries, state: DeliveryState) -> None: ...
 
 
 class ReceivingLink(Protocol):
@@ -99,11 +99,16 @@ class ClientTransaction:
     # ------------------------------------------------------------------------------------------------- sent
 
     def send(self, link: SendingLink, broker: Broker, log: str, partition: str, batch: QueuedBatch) -> None:
-        """Take a batch of a link on its way into a partition. Raises KeyError: the log is gone.
-
-        The batch arrived while the transaction was open. It may have waited since then, and a commit with it."""
-        group = broker.raft_group(log, partition)
-        own = TransactionalBatch(batch, link, log, group)
+        """Take a batch of a link on its way into a partition. It arrived while the transaction was open. It may have
+        waited since then, and a commit with it."""
+        try:
+            group = broker.raft_group(log, partition)
+        except KeyError:
+            gone = errors.log_deleted(log)
+            self.refuse(gone.description or gone.condition)
+            link.answer_in_transaction(batch.deliveries, Transactional(self.txn_id, Rejected(gone)))
+            return
+        batch.deliveries = own = TransactionalDeliveries(batch.deliveries, link, log, group)
         self._unanswered += 1
         if self.transaction.rollback_only:
             self._answer(own, Rejected(self._must_roll_back()))
@@ -112,42 +117,42 @@ class ClientTransaction:
         if queue is None:
             queue = TransactionQueue(self, broker, log, partition, self.transaction, wait_s=self._wait_s)
             self._queues[group] = queue
-        queue.submit(own)
+        queue.submit(batch)
 
     def refuse(self, why: str) -> None:
         """Note a message that was not taken: the transaction can only be rolled back."""
         self.transaction.must_roll_back(why)
 
-    def accepted(self, batch: QueuedBatch, stored: Appended, partition: str) -> None:
-        self._begun(batch, None)
-        self._answer(batch, ACCEPTED)
+    def accepted(self, deliveries: Deliveries, stored: Appended, partition: str) -> None:
+        self._begun(deliveries, None)
+        self._answer(deliveries, ACCEPTED)
 
-    def uncertain(self, batch: QueuedBatch, why: Failed, partition: str) -> None:
-        self._not_stored(batch, why)
+    def uncertain(self, deliveries: Deliveries, why: Failed, partition: str) -> None:
+        self._not_stored(deliveries, why)
 
-    def refused(self, batch: QueuedBatch, why: Failed) -> None:
-        self._not_stored(batch, why)
+    def refused(self, deliveries: Deliveries, why: Failed) -> None:
+        self._not_stored(deliveries, why)
 
-    def turned_away(self, batch: QueuedBatch, why: str) -> None:
-        self._not_stored(batch, Failed("not_leader", True, why))
+    def turned_away(self, deliveries: Deliveries, why: str) -> None:
+        self._not_stored(deliveries, Failed("not_leader", True, why))
 
-    def _not_stored(self, batch: QueuedBatch, why: Failed) -> None:
+    def _not_stored(self, deliveries: Deliveries, why: Failed) -> None:
         self.transaction.must_roll_back(why.detail)
-        self._begun(batch, why)
-        assert isinstance(batch, TransactionalBatch)
-        self._answer(batch, Rejected(errors.append_refused(why, batch.log)))
+        self._begun(deliveries, why)
+        assert isinstance(deliveries, TransactionalDeliveries)
+        self._answer(deliveries, Rejected(errors.append_refused(why, deliveries.log)))
 
-    def _begun(self, batch: QueuedBatch, failed: Failed | None) -> None:
-        assert isinstance(batch, TransactionalBatch)
-        if batch.begins is not None:
-            self.transaction.begun(batch.group, failed)
+    def _begun(self, deliveries: Deliveries, failed: Failed | None) -> None:
+        assert isinstance(deliveries, TransactionalDeliveries)
+        if deliveries.begins:
+            self.transaction.begun(deliveries.group, failed)
 
     def broken(self, error: BaseException) -> None:
         self._host.fail(error)
 
-    def _answer(self, batch: QueuedBatch, outcome: Any) -> None:
-        assert isinstance(batch, TransactionalBatch)
-        batch.link.answer_in_transaction(batch, Transactional(self.txn_id, outcome))
+    def _answer(self, deliveries: Deliveries, outcome: Any) -> None:
+        assert isinstance(deliveries, TransactionalDeliveries)
+        deliveries.link.answer_in_transaction(deliveries, Transactional(self.txn_id, outcome))
         self.heard()
 
     def _must_roll_back(self) -> Error:

@@ -16,21 +16,23 @@ from typing import Any
 from holdfast.records.record_batch import Numbering
 from node.client_transactions.transaction import HeldTransaction
 from node.listener.broker_interface import Broker
-from node.listener.incoming.append_queue import AppendQueue, QueuedBatch, QueueOwner
+from node.listener.incoming.append_queue import AppendQueue, Deliveries, QueuedBatch, QueueOwner
 from node.partition.api import Failed
 
 
-class TransactionalBatch(QueuedBatch):
-    """`link`: whose deliveries they are. `log`: where they go, for people; `group`: the same as a Raft group."""
+class TransactionalDeliveries(Deliveries):
+    """`link`: whose deliveries they are. `log`: where they go, for people; `group`: the same as a Raft group. `begins`:
+    the partition begins to take part with them."""
 
-    __slots__ = ("group", "link", "log")
+    __slots__ = ("begins", "group", "link", "log")
 
-    def __init__(self, batch: QueuedBatch, link: Any, log: str, group: int) -> None:
-        super().__init__(batch.deliveries, batch.sealed, batch.count, batch.size)
-        self.in_row = batch.in_row
+    def __init__(self, deliveries: Deliveries, link: Any, log: str, group: int) -> None:
+        super().__init__(deliveries.handles, deliveries.count, deliveries.size, deliveries.events)
+        self.in_row = deliveries.in_row
         self.link = link
         self.log = log
         self.group = group
+        self.begins = False
 
 
 class TransactionQueue(AppendQueue):
@@ -56,10 +58,13 @@ class TransactionQueue(AppendQueue):
 
     def submit(self, batch: QueuedBatch) -> None:
         if batch.sealed.head.transaction is None:  # else it has waited, and keeps its place in the line
+            deliveries = batch.deliveries
+            assert isinstance(deliveries, TransactionalDeliveries)
             numbering = Numbering(*self._transaction.pair, self._number)
             batch.sealed = batch.sealed.numbered(numbering, transactional=True)
             batch.begins, self._begins = self._begins, None
-            self._number += batch.events
+            deliveries.begins = batch.begins is not None
+            self._number += deliveries.events
         if self._early is None:
             super().submit(batch)
         else:
@@ -71,11 +76,11 @@ class TransactionQueue(AppendQueue):
             if failed is None:
                 super().submit(batch)
             else:
-                self._owner.refused(batch, failed)
+                self._owner.refused(batch.deliveries, failed)
 
     def close(self) -> None:
         """Take in nothing more: the transaction is over."""
         early, self._early = self._early or [], None
         super().close()
         for batch in early:
-            self._owner.turned_away(batch, "the transaction is over")
+            self._owner.turned_away(batch.deliveries, "the transaction is over")

@@ -24,7 +24,7 @@ from node.listener.endpoint import Endpoint, EndpointHost
 from node.listener.event_hubs import epochs, hub_errors
 from node.listener.event_hubs.hub_annotations import HubPrefix, LastEvent, as_stored
 from node.listener.event_hubs.hub_plan import HubTerms
-from node.listener.incoming.append_queue import QueuedBatch
+from node.listener.incoming.append_queue import Deliveries
 from node.listener.incoming.event_hubs_batch import Envelope
 from node.listener.incoming.idempotent_producers import producer_attach
 from node.listener.incoming.idempotent_producers.idempotent_link import IdempotentLink
@@ -109,8 +109,8 @@ class _Producing(IncomingMessageLink):
         self._account(count, size, False)
         self.host.send_away(hub_errors.send_again(f"an event was not taken by {self.plan.log!r} in time"))
 
-    def in_doubt(self, batch: QueuedBatch) -> None:
-        self._answer(batch.deliveries, batch.count, batch.size, Modified(delivery_failed=True))
+    def in_doubt(self, deliveries: Deliveries) -> None:
+        self._answer_all(deliveries, Modified(delivery_failed=True))
 
 
 def _as_stored(payload: bytes) -> bytes:

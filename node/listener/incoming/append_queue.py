@@ -6,9 +6,9 @@ overtakes.
 
 Rules never broken:
  - each delivery is answered exactly once;
- - an append queue submits messages in the order in which the link received them (`in_flight_window.py`). So it submits
-   a batch to another leader, or a second time, only when none of its batches is unanswered; then everything that waits
-   goes in the old order, followed by what came later;
+ - an append queue submits messages in the order in which the link received them. So it submits a batch to another
+   leader, or a second time, only when none of its batches is unanswered; then everything that came back goes in the
+   old order, followed by what came later;
  - only a batch that *certainly* was not appended is submitted again; `unknown` is reported and never repeated.
 
 Rejected: answering `released` at the first `not_leader` and leaving the rest to the client. Stock clients treat it as
@@ -18,12 +18,10 @@ an error of the application; and with a thousand in flight the later ones would 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
-from holdfast.records.in_flight_window import InFlightWindow
 from holdfast.records.lengths import table_of
 from holdfast.records.record_batch import RecordBatch, seal
 from node.listener.broker_interface import Broker
@@ -37,28 +35,34 @@ second."""
 _TRANSIENT = frozenset({"not_leader", "overloaded"})
 
 
-class QueuedBatch:
-    """A batch that goes to one partition, and the deliveries that brought it: one for each of its records in the order
-    of the records, or one for all of them."""
+class Deliveries:
+    """Deliveries that brought one batch, and are answered together: one for each of its records in the order of the
+    records, or one for all of them. Who answers them need not hold the records."""
 
-    __slots__ = ("begins", "count", "deliveries", "in_doubt", "in_row", "place", "sealed", "size")
+    __slots__ = ("count", "events", "handles", "in_doubt", "in_row", "size")
 
-    def __init__(self, deliveries: list[Any], sealed: RecordBatch, count: int, size: int) -> None:
-        """`deliveries` is empty when the peer sends everything settled; `count` is how many there were. `size`: bytes,
-        as received."""
-        self.in_row = True  # the deliveries came one after the other, with nothing between them
-        self.deliveries = deliveries
-        self.sealed = sealed
+    def __init__(self, handles: list[Any], count: int, size: int, events: int) -> None:
+        """`handles` is empty when the peer sends everything settled; `count` is how many there were. `size`: bytes, as
+        received. `events`: in the batch, more than `count` if one delivery brought them all."""
+        self.handles = handles
         self.count = count
         self.size = size
+        self.events = events
+        self.in_row = True  # they came one after the other, with nothing between them
+        self.in_doubt = False  # an attempt to append ended with an unknown outcome
+
+
+class QueuedBatch:
+    """A batch that goes to one partition, and the deliveries that brought it."""
+
+    __slots__ = ("begins", "deliveries", "place", "sealed")
+
+    def __init__(self, handles: list[Any], sealed: RecordBatch, count: int, size: int) -> None:
+        """`handles`, `count`, `size`: of the deliveries."""
+        self.deliveries = Deliveries(handles, count, size, sealed.head.record_count)
+        self.sealed = sealed
         self.begins: Begins | None = None
         self.place = 0  # in the order of the append queue, once it was submitted
-        self.in_doubt = False  # an attempt ended with an unknown outcome
-
-    @property
-    def events(self) -> int:
-        """Events in the batch: more than `count` if one delivery brought them all."""
-        return self.sealed.head.record_count
 
 
 def sealed_messages(messages: Sequence[bytes], digests: bytes = b"") -> RecordBatch:
@@ -69,17 +73,17 @@ def sealed_messages(messages: Sequence[bytes], digests: bytes = b"") -> RecordBa
 class QueueOwner(Protocol):
     """The link endpoint that an append queue works for."""
 
-    def accepted(self, batch: QueuedBatch, stored: Appended, partition: str) -> None: ...
-    def uncertain(self, batch: QueuedBatch, why: Failed, partition: str) -> None:
-        """Report a batch that may be in the log, or not."""
+    def accepted(self, deliveries: Deliveries, stored: Appended, partition: str) -> None: ...
+    def uncertain(self, deliveries: Deliveries, why: Failed, partition: str) -> None:
+        """Report deliveries whose batch may be in the log, or not."""
         ...
 
-    def refused(self, batch: QueuedBatch, why: Failed) -> None:
-        """Report a batch that certainly was not appended, and never will be."""
+    def refused(self, deliveries: Deliveries, why: Failed) -> None:
+        """Report deliveries whose batch certainly was not appended, and never will be."""
         ...
 
-    def turned_away(self, batch: QueuedBatch, why: str) -> None:
-        """Report a batch that certainly was not appended, and may succeed later."""
+    def turned_away(self, deliveries: Deliveries, why: str) -> None:
+        """Report deliveries whose batch certainly was not appended, and may succeed later."""
         ...
 
     def broken(self, error: BaseException) -> None:
@@ -109,16 +113,17 @@ class AppendQueue:
         self._follow = follow
         self._sequence = InFlightSequence() if numbered else None
         self._closed = False
-        self._leader: int | None = None  # to whom the batches in the window went
+        self._leader: int | None = None  # to whom the unanswered batches went
         self._places = 0
-        self._window: InFlightWindow[QueuedBatch, bool] = InFlightWindow()  # what comes back was certainly not appended
-        self._behind: deque[QueuedBatch] = deque()  # what may be submitted once the window is empty
+        self._unanswered = 0
+        self._returned: list[QueuedBatch] = []  # certainly not appended, in the order of the answers
+        self._behind: list[QueuedBatch] = []  # what came later, and may be submitted once nothing is unanswered
         self._retry: asyncio.TimerHandle | None = None
         self._patience: asyncio.TimerHandle | None = None  # runs from the first refusal to the next success
 
     def submit(self, batch: QueuedBatch) -> None:
         if self._closed:
-            self._owner.turned_away(batch, "the link is being closed")
+            self._owner.turned_away(batch.deliveries, "the link is being closed")
         elif self._holds_back:
             self._behind.append(batch)
         else:
@@ -126,25 +131,25 @@ class AppendQueue:
 
     @property
     def _holds_back(self) -> bool:
-        """Batches wait here, until all in the window are answered or for a leader: what comes now waits behind them."""
-        return bool(self._behind) or not self._window.is_open
+        """Batches wait here, until all others are answered or for a leader: what comes now waits behind them."""
+        return bool(self._returned or self._behind)
 
     def _append(self, batch: QueuedBatch) -> None:
         try:
             leader = self._broker.leader(self.log, self.partition)
             handle = self._broker.handle(self.log, self.partition)
         except KeyError:
-            self._owner.refused(batch, Failed("deleted", False, f"log {self.log!r} is gone"))
+            self._owner.refused(batch.deliveries, Failed("deleted", False, f"log {self.log!r} is gone"))
             return
         head, sequence = batch.sealed.head, self._sequence
         goes_on = leader == self._leader and (sequence is None or sequence.goes_on(head.base_sequence))
-        if self._window and not goes_on:
+        if self._unanswered and not goes_on:
             self._behind.append(batch)
             return
         self._leader = leader
         self._places += 1
         batch.place = self._places
-        self._window.sent(batch.place, batch)
+        self._unanswered += 1
         if sequence is not None:  # before it is handed over: it may be answered before that has returned
             sequence.goes(head.base_sequence, head.record_count)
         handle.append(batch.sealed, partial(self._answered, batch), batch.begins)
@@ -158,34 +163,35 @@ class AppendQueue:
 
     def _take_answer(self, batch: QueuedBatch, outcome: AppendOutcome) -> None:
         if self._sequence is not None:
-            batch.in_doubt = batch.in_doubt or (isinstance(outcome, Failed) and outcome.kind == "unknown")
+            deliveries = batch.deliveries
+            deliveries.in_doubt = deliveries.in_doubt or (isinstance(outcome, Failed) and outcome.kind == "unknown")
             repeats = self._follow and not self._closed
-            outcome = self._sequence.judge(outcome, batch.events, repeats=repeats)
+            outcome = self._sequence.judge(outcome, deliveries.events, repeats=repeats)
+        self._unanswered -= 1
         if isinstance(outcome, Failed) and self._goes_again(outcome):
-            self._window.came_back(batch.place, True)
+            self._returned.append(batch)
         else:
-            self._window.settled(batch.place)
-            self._tell(batch, outcome)
-        if not self._window.unanswered and self._holds_back:
+            self._tell(batch.deliveries, outcome)
+        if not self._unanswered and self._holds_back:
             self._all_answered()
 
     def _goes_again(self, outcome: Failed) -> bool:
         followed = self._follow or outcome.kind != "not_leader"
         return outcome.kind in _TRANSIENT and followed and not self._closed
 
-    def _tell(self, batch: QueuedBatch, outcome: AppendOutcome) -> None:
+    def _tell(self, deliveries: Deliveries, outcome: AppendOutcome) -> None:
         if isinstance(outcome, Appended):
             self._cancel_timer("_patience")
-            self._owner.accepted(batch, outcome, self.partition)
+            self._owner.accepted(deliveries, outcome, self.partition)
         elif outcome.kind == "unknown":
-            self._owner.uncertain(batch, outcome, self.partition)
+            self._owner.uncertain(deliveries, outcome, self.partition)
         elif outcome.kind in _TRANSIENT:
-            self._owner.turned_away(batch, outcome.detail)
+            self._owner.turned_away(deliveries, outcome.detail)
         else:
-            self._owner.refused(batch, outcome)
+            self._owner.refused(deliveries, outcome)
 
     def _all_answered(self) -> None:
-        came_back, leader = not self._window.is_open, self._current_leader()
+        came_back, leader = bool(self._returned), self._current_leader()
         if self._patience is None and (came_back or leader is None):
             self._patience = _later(self._wait_s, self._out_of_patience)
         if came_back and leader == self._leader:
@@ -195,7 +201,7 @@ class AppendQueue:
 
     def attempt(self) -> None:
         """Submit the waiting batches if a leader is known. Called when leaders may have changed, too."""
-        if self._window.unanswered or not self._holds_back:
+        if self._unanswered or not self._holds_back:
             return
         self._cancel_timer("_retry")
         if self._current_leader() is None:
@@ -224,18 +230,12 @@ class AppendQueue:
 
     def _turn_away(self, why: str) -> None:
         for batch in self._take_waiting():
-            self._owner.turned_away(batch, why)
+            self._owner.turned_away(batch.deliveries, why)
 
     def _take_waiting(self) -> list[QueuedBatch]:
         """Take out what is to be submitted, in the order in which it came."""
-        waiting: list[QueuedBatch] = []
-        for batch, came_back in self._window.take_back():
-            if came_back:
-                waiting.append(batch)
-            else:
-                self._window.sent(batch.place, batch)  # it is still to be answered
-        waiting += self._behind
-        self._behind.clear()
+        waiting = sorted(self._returned, key=lambda batch: batch.place) + self._behind
+        self._returned, self._behind = [], []
         return waiting
 
     def _cancel_timer(self, name: str) -> None:

@@ -73,7 +73,7 @@ class IncomingBatchLink(IncomingLink):
             self._batch_refused(own, size, refusal.error, transaction)
         else:
             self.host.received(0, 0, len(batch))
-            self._submit(bound, QueuedBatch(own, batch, 1, size), transaction)
+            self._way_into(bound, transaction)(QueuedBatch(own, batch, 1, size))
 
     def _check_numbers(self, batch: RecordBatch) -> None:
         """Raise Refused for numbers that the link was not granted."""

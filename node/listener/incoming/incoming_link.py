@@ -15,7 +15,8 @@ Single messages come on links of `message_link.py`, record batches on those of `
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -41,7 +42,7 @@ from node.listener import errors
 from node.listener.amqp_transactions.connection_transaction import ClientTransaction
 from node.listener.attach.link_plan import LinkPlan
 from node.listener.endpoint import Endpoint, EndpointHost
-from node.listener.incoming.append_queue import AppendQueue, QueuedBatch
+from node.listener.incoming.append_queue import AppendQueue, Deliveries, QueuedBatch
 from node.listener.incoming.publisher_credit import PublisherCredit
 from node.listener.incoming.unknown_outcomes import find_out
 from node.partition.api import Appended, Failed
@@ -70,9 +71,9 @@ class IncomingLink(Endpoint):
         outcomes = source.outcomes if isinstance(source, Source) else ()
         self._tells_places = protocol.STORED in outcomes
         self._tells_doubts = protocol.MODIFIED in outcomes
-        self._doubtful: list[QueuedBatch] = []  # never to be answered: the link ends for their sake
+        self._doubtful: list[Deliveries] = []  # never to be answered: the link ends for their sake
         self._doubtful_count = 0
-        self._asked_about: list[QueuedBatch] = []  # a leader may yet tell their fate
+        self._asked_about: list[Deliveries] = []  # a leader may yet tell their fate
         self._ordered = self._redirects or host.knows_streams  # nothing is accepted behind what was not
 
     def open(self) -> None:
@@ -116,16 +117,11 @@ class IncomingLink(Endpoint):
         """Take in consecutive transfers, all of them in this transaction or in none."""
         raise NotImplementedError
 
-    def _submit(self, partition: str, batch: QueuedBatch, transaction: ClientTransaction | None) -> None:
-        """Send the batch on its way into the partition, or hand it to its transaction."""
+    def _way_into(self, partition: str, transaction: ClientTransaction | None) -> Callable[[QueuedBatch], None]:
+        """The function that takes a batch on its way into the partition, by the link's own queue or its transaction."""
         if transaction is None:
-            self._queue(partition).submit(batch)
-            return
-        try:
-            transaction.send(self, self.plan.broker, self.plan.log, partition, batch)
-        except KeyError:
-            error = errors.log_deleted(self.plan.log)
-            self._turn_down_one(batch.deliveries, batch.count, batch.size, error, transaction)
+            return self._queue(partition).submit
+        return partial(transaction.send, self, self.plan.broker, self.plan.log, partition)
 
     def _turn_down_one(
         self, deliveries: list[Any], count: int, size: int, error: Error, transaction: ClientTransaction | None
@@ -172,76 +168,79 @@ class IncomingLink(Endpoint):
 
     # -------------------------------------------------------------------------------------------- answers go out
 
-    def accepted(self, batch: QueuedBatch, stored: Appended, partition: str) -> None:
+    def accepted(self, deliveries: Deliveries, stored: Appended, partition: str) -> None:
         if not self._tells_places:
-            self._answer(batch.deliveries, batch.count, batch.size, ACCEPTED)
+            self._answer_all(deliveries, ACCEPTED)
             return
-        rows = stored.rows(batch.events)
-        if batch.events != batch.count:  # one delivery: it tells a place, or nothing if its events stand in several
+        rows = stored.rows(deliveries.events)
+        if deliveries.events != deliveries.count:  # one: it tells a place, or nothing if its events stand in several
             rows = ((1, rows[0][1] if len(rows) == 1 else FORGOTTEN),)
         at = 0
         for count, offset in rows:
-            self._settle_row(batch, at, count, offset, symbol(partition))
+            self._settle_row(deliveries, at, count, offset, symbol(partition))
             at += count
-        self._account(batch.count, batch.size, True)
+        self._account(deliveries.count, deliveries.size, True)
 
-    def _settle_row(self, batch: QueuedBatch, at: int, count: int, offset: int, partition: symbol) -> None:
+    def _settle_row(self, deliveries: Deliveries, at: int, count: int, offset: int, partition: symbol) -> None:
         """Settle deliveries whose records are consecutive in the log, the first at `offset`; the first
         answer tells the offset of all if they came in a row."""
-        link, deliveries = self.link, batch.deliveries
+        link, handles = self.link, deliveries.handles
         if offset == FORGOTTEN:
-            link.settle(deliveries[at : at + count], ACCEPTED)
+            link.settle(handles[at : at + count], ACCEPTED)
             return
-        if batch.in_row:
-            link.settle(deliveries[at : at + 1], _stored(offset, count, partition))
-            link.settle(deliveries[at + 1 : at + count], ACCEPTED)
+        if deliveries.in_row:
+            link.settle(handles[at : at + 1], _stored(offset, count, partition))
+            link.settle(handles[at + 1 : at + count], ACCEPTED)
             return
         for place in range(count):
-            link.settle(deliveries[at + place : at + place + 1], _stored(offset + place, 1, partition))
+            link.settle(handles[at + place : at + place + 1], _stored(offset + place, 1, partition))
 
-    def uncertain(self, batch: QueuedBatch, why: Failed, partition: str) -> None:
-        if self._tells_doubts or not batch.deliveries:
-            self._answer(batch.deliveries, batch.count, batch.size, UNKNOWN)
+    def uncertain(self, deliveries: Deliveries, why: Failed, partition: str) -> None:
+        if self._tells_doubts or not deliveries.handles:
+            self._answer_all(deliveries, UNKNOWN)
         else:
-            self._asked_about.append(batch)
-            self.host.spawn(self._find_out(batch, why, partition))
+            self._asked_about.append(deliveries)
+            self.host.spawn(self._find_out(deliveries, why, partition))
         self._order_at_risk()
 
-    async def _find_out(self, batch: QueuedBatch, why: Failed, partition: str) -> None:
+    async def _find_out(self, deliveries: Deliveries, why: Failed, partition: str) -> None:
         wait_s = self.host.config.leader_wait_s
         broker, log = self.plan.broker, self.plan.log
         stored = await find_out(broker, log, partition, why, wait_s)
-        if batch not in self._asked_about:  # the link is gone, and has let go of the batch
+        if deliveries not in self._asked_about:  # the link is gone, and has let go of them
             return
-        self._asked_about.remove(batch)
-        if broker.describe(log) is None:  # the log is gone, and the batch's fate with it
-            self._answer(batch.deliveries, batch.count, batch.size, Rejected(errors.log_deleted(log)))
+        self._asked_about.remove(deliveries)
+        if broker.describe(log) is None:  # the log is gone, and their fate with it
+            self._answer_all(deliveries, Rejected(errors.log_deleted(log)))
         elif stored is None:
-            self.in_doubt(batch)
+            self.in_doubt(deliveries)
         else:
-            self._answer(batch.deliveries, batch.count, batch.size, ACCEPTED if stored else RELEASED)
+            self._answer_all(deliveries, ACCEPTED if stored else RELEASED)
             if not stored:
                 self._order_at_risk()
         self.host.flush_soon()
 
-    def in_doubt(self, batch: QueuedBatch) -> None:
-        """Leave a batch of unknown outcome unanswered for good, and end the link."""
-        self._doubtful.append(batch)
-        self._doubtful_count += batch.count
+    def in_doubt(self, deliveries: Deliveries) -> None:
+        """Leave deliveries of unknown outcome unanswered for good, and end the link."""
+        self._doubtful.append(deliveries)
+        self._doubtful_count += deliveries.count
         self.leave(errors.outcome_unknown(self.plan.log), over=True)
 
-    def refused(self, batch: QueuedBatch, why: Failed) -> None:
+    def refused(self, deliveries: Deliveries, why: Failed) -> None:
         error = errors.append_refused(why, self.plan.log)
-        self._answer(batch.deliveries, batch.count, batch.size, Rejected(error))
+        self._answer_all(deliveries, Rejected(error))
         if why.kind == "deleted":
             self.leave(errors.log_deleted(self.plan.log))
 
-    def turned_away(self, batch: QueuedBatch, why: str) -> None:
-        self._answer(batch.deliveries, batch.count, batch.size, RELEASED)
+    def turned_away(self, deliveries: Deliveries, why: str) -> None:
+        self._answer_all(deliveries, RELEASED)
         self._order_at_risk()
 
     def broken(self, error: BaseException) -> None:
         self.host.fail(error)
+
+    def _answer_all(self, deliveries: Deliveries, state: DeliveryState) -> None:
+        self._answer(deliveries.handles, deliveries.count, deliveries.size, state)
 
     def _answer(self, deliveries: list[Any], count: int, size: int, state: DeliveryState) -> None:
         self.link.settle(deliveries, state)
@@ -260,11 +259,11 @@ class IncomingLink(Endpoint):
         if missing:
             self.link.grant(missing)
 
-    def answer_in_transaction(self, batch: QueuedBatch, state: DeliveryState) -> None:
-        """Settle a batch that was handed to a transaction."""
+    def answer_in_transaction(self, deliveries: Deliveries, state: DeliveryState) -> None:
+        """Settle deliveries whose batch was handed to a transaction."""
         accepted = isinstance(state, Transactional) and state.outcome is ACCEPTED
-        self.link.settle(batch.deliveries, state)
-        self._account(batch.count, batch.size, accepted)
+        self.link.settle(deliveries.handles, state)
+        self._account(deliveries.count, deliveries.size, accepted)
         self.host.flush_soon()
 
     # -------------------------------------------------------------------------------------------- changes, leaving
@@ -311,9 +310,9 @@ class IncomingLink(Endpoint):
         until the connection ends.
         """
         doubtful, self._doubtful, self._doubtful_count = self._doubtful, [], 0
-        for batch in doubtful:
-            self._credit.answered(batch.count)
-            self.host.answered(batch.count, batch.size, False)
+        for one in doubtful:
+            self._credit.answered(one.count)
+            self.host.answered(one.count, one.size, False)
 
     def gone(self) -> None:
         super().gone()

@@ -81,7 +81,8 @@ class IncomingMessageLink(IncomingLink):
                 self._turn_down_one(deliveries, count, size, errors.log_deleted(self.plan.log), transaction)
                 return
             partition = self._choice.next(partitions)
-        self._submit(partition, QueuedBatch(deliveries, sealed_messages(payloads), count, size), transaction)
+        batch = QueuedBatch(deliveries, sealed_messages(payloads), count, size)
+        self._way_into(partition, transaction)(batch)
 
     def _envelope(self, own: list[Any], payload: bytes, transaction: ClientTransaction | None) -> None:
         self._note(1, len(payload), 0)
@@ -104,7 +105,7 @@ class IncomingMessageLink(IncomingLink):
         except Refused as refusal:
             self._batch_refused(own, size, refusal.error, transaction)
         else:
-            self._submit(partition, QueuedBatch(own, sealed, 1, size), transaction)
+            self._way_into(partition, transaction)(QueuedBatch(own, sealed, 1, size))
 
     def _open(self, envelope: Envelope) -> tuple[str, RecordBatch]:
         """The envelope's partition, and the records to store."""
@@ -144,8 +145,8 @@ class IncomingMessageLink(IncomingLink):
         for partition, gathered in groups.items():
             records = gathered.records
             batch = QueuedBatch(gathered.deliveries, sealed_messages(records), len(records), gathered.size)
-            batch.in_row = batch.count == len(payloads)
-            self._submit(partition, batch, transaction)
+            batch.deliveries.in_row = len(records) == len(payloads)
+            self._way_into(partition, transaction)(batch)
 
     def _with_key(self, message: Ingested) -> Ingested:
         """The message with the key that its group-id or the link's address says, if it says none itself."""

@@ -51,14 +51,14 @@ def queues_do_not_wait_for_what_is_under_way() -> Iterator[None]:
     answered = AppendQueue._take_answer
 
     def at_once(queue: AppendQueue) -> None:
-        if queue._window.unanswered and queue._holds_back and (leader := queue._current_leader()) is not None:
+        if queue._unanswered and queue._holds_back and (leader := queue._current_leader()) is not None:
             queue._leader = leader
             for batch in queue._take_waiting():
                 queue.submit(batch)
 
     def impatient(queue: AppendQueue, batch: Any, outcome: Any) -> None:
         answered(queue, batch, outcome)
-        if queue._window.unanswered and queue._holds_back:
+        if queue._unanswered and queue._holds_back:
             asyncio.get_running_loop().call_later(append_queue.RETRY_DELAY_S, at_once, queue)
 
     with mock.patch.object(AppendQueue, "_take_answer", impatient):

@@ -348,11 +348,11 @@ def refused_events_are_committed_around() -> Iterator[None]:
     """A refused message makes nothing roll back, unless it is the first of its partition."""
     not_stored = ClientTransaction._not_stored
 
-    def passed_over(self: ClientTransaction, batch: Any, why: Failed) -> None:
-        if batch.begins is None:
-            self._answer(batch, Rejected(errors.append_refused(why, batch.log)))
+    def passed_over(self: ClientTransaction, deliveries: Any, why: Failed) -> None:
+        if deliveries.begins:
+            not_stored(self, deliveries, why)
         else:
-            not_stored(self, batch, why)
+            self._answer(deliveries, Rejected(errors.append_refused(why, deliveries.log)))
 
     with mock.patch.object(ClientTransaction, "_not_stored", passed_over):
         yield

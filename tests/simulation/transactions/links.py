@@ -18,7 +18,7 @@ from holdfast.records.batch_transfer import batches_in
 from holdfast.records.record_batch import RecordBatch
 from node.client_transactions.transaction import HeldTransaction, StagedPosition
 from node.listener.amqp_transactions.connection_transaction import ClientTransaction
-from node.listener.incoming.append_queue import QueuedBatch
+from node.listener.incoming.append_queue import Deliveries, QueuedBatch
 from node.listener.outgoing.batch_deliveries import BatchDeliveries
 from node.listener.outgoing.partition_cursor import PartitionCursor
 from node.listener.outgoing.source_filters import select
@@ -84,7 +84,7 @@ class LinkSession(WriterSession):
         log, partition = found
         records = self._records(transaction)
         self._writers.ledger.sends(transaction.pair, judge.group_id, records)
-        batch = QueuedBatch([], batch_of(records), len(records), sum(map(len, records)))
+        batch = QueuedBatch(records, batch_of(records), len(records), sum(map(len, records)))
         answered = self._unanswered[tuple(records)] = asyncio.get_running_loop().create_future()
         self._of(transaction).send(self, broker_of(self._node), log.name, partition.name, batch)
         if self._chance.random() < AWAITED:
@@ -110,8 +110,8 @@ class LinkSession(WriterSession):
 
     # ---- what it hears
 
-    def answer_in_transaction(self, batch: QueuedBatch, state: DeliveryState) -> None:
-        records = tuple(batch.sealed.messages())
+    def answer_in_transaction(self, deliveries: Deliveries, state: DeliveryState) -> None:
+        records = tuple(deliveries.handles)
         waiting = self._unanswered.pop(records, None)
         if waiting is None:
             raise Violation(f"a batch of {self._name} is answered twice, now {state}: {records}")

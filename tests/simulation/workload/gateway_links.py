@@ -17,7 +17,7 @@ from unittest.mock import NonCallableMock
 
 from holdfast.records.record_batch import OpenBatch, read_batch, with_heads
 from node.broker import NodeBroker
-from node.listener.incoming.append_queue import AppendQueue, QueuedBatch
+from node.listener.incoming.append_queue import AppendQueue, Deliveries, QueuedBatch
 from node.partition.api import After, Appended, Earliest, Failed
 from tests.batches import batch_of
 from tests.simulation.checker import Violation
@@ -44,6 +44,7 @@ class _Link:
         self.sent: list[bytes] = []
         self.waiting: set[bytes] = set()
         self._marks: set[bytes] = set()
+        self._sealed: set[bytes] = set()  # of those sent, in batches of a producer
         self.is_over = False
         self._broker = broker_of(node)
         self.queue = AppendQueue(
@@ -71,15 +72,17 @@ class _Link:
         records = with_heads(records)
         self.sent += records
         self.waiting.update(records)
-        self.queue.submit(QueuedBatch([], batch_of(records), len(records), sum(map(len, records))))
+        self.queue.submit(QueuedBatch(records, batch_of(records), len(records), sum(map(len, records))))
 
     def send_sealed(self, bodies: list[bytes]) -> None:
         piece = OpenBatch()
         piece.extend(bodies, bodies=True)
         batch, _ = read_batch(bytes(piece.seal()))
-        self.sent += batch.messages()
-        self.waiting.update(batch.messages())
-        self.queue.submit(QueuedBatch([], batch, 1, batch.size))
+        records = batch.messages()
+        self.sent += records
+        self.waiting.update(records)
+        self._sealed.update(records)
+        self.queue.submit(QueuedBatch(records, batch, 1, batch.size))
 
     def record(self) -> bytes:
         filling = self._clients.schedule.randomness.choice(SIZES)
@@ -87,37 +90,37 @@ class _Link:
 
     # ---- answers
 
-    def _answered(self, batch: QueuedBatch) -> bool:
+    def _answered(self, deliveries: Deliveries) -> bool:
         if self.is_over:
             return False
-        records = batch.sealed.messages()
+        records = deliveries.handles
         if not self.waiting.issuperset(records):
             raise Violation(f"a batch of link {self._name!r} is answered twice: {records}")
         self.waiting.difference_update(records)
         return True
 
-    def accepted(self, batch: QueuedBatch, stored: Appended, partition: str) -> None:
-        if self._answered(batch):
-            self._clients.judge.acknowledge(batch.sealed.messages(), stored)
+    def accepted(self, deliveries: Deliveries, stored: Appended, partition: str) -> None:
+        if self._answered(deliveries):
+            self._clients.judge.acknowledge(deliveries.handles, stored)
             self._clients.schedule.count("through a gateway" if self.is_remote else "at the leader")
-            if self.is_remote and batch.sealed.are_bodies:
+            if self.is_remote and self._sealed.issuperset(deliveries.handles):
                 self._clients.schedule.count("sealed through a gateway")
             self._clients.accepted += 1
 
-    def uncertain(self, batch: QueuedBatch, why: Failed, partition: str) -> None:
-        if self._answered(batch):
+    def uncertain(self, deliveries: Deliveries, why: Failed, partition: str) -> None:
+        if self._answered(deliveries):
             self._clients.schedule.count("unknown at a link")
 
-    def refused(self, batch: QueuedBatch, why: Failed) -> None:
+    def refused(self, deliveries: Deliveries, why: Failed) -> None:
         if why.kind == "malformed":
             raise Violation(f"a good batch of link {self._name!r} is refused: {why}")
-        if self._answered(batch):
-            self._clients.judge.never(batch.sealed.messages())
+        if self._answered(deliveries):
+            self._clients.judge.never(deliveries.handles)
 
-    def turned_away(self, batch: QueuedBatch, why: str) -> None:
-        if self._answered(batch):
+    def turned_away(self, deliveries: Deliveries, why: str) -> None:
+        if self._answered(deliveries):
             self._clients.schedule.count("turned away at a link")
-            self._clients.judge.never(batch.sealed.messages())
+            self._clients.judge.never(deliveries.handles)
 
     def broken(self, error: BaseException) -> None:
         self._clients.schedule.loop.fail(Violation(f"link {self._name!r} broke: {error!r}"))

@@ -28,7 +28,7 @@ from node.listener.amqp_transactions.connection_transaction import ClientTransac
 from node.listener.attach.link_plan import LinkPlan
 from node.listener.endpoint import EndpointHost
 from node.listener.errors import Refused
-from node.listener.incoming.append_queue import QueuedBatch, sealed_messages
+from node.listener.incoming.append_queue import Deliveries, QueuedBatch, sealed_messages
 from node.listener.incoming.event_hubs_batch import Envelope
 from node.listener.incoming.idempotent_producers import producer_attach
 from node.listener.incoming.idempotent_producers.sequence_annotations import Run, SequenceNumberReader, Wrong
@@ -112,19 +112,19 @@ class IdempotentLink(IncomingMessageLink):
 
     # -------------------------------------------------------------------------------------------- answers go out
 
-    def refused(self, batch: QueuedBatch, why: Failed) -> None:
-        error = errors.append_refused(why, self.plan.log)
-        known = why.known if batch.events == batch.count else 0  # a batch in one delivery is known as a whole, or not
+    def refused(self, deliveries: Deliveries, why: Failed) -> None:
+        error, handles, count = errors.append_refused(why, self.plan.log), deliveries.handles, deliveries.count
+        known = why.known if deliveries.events == count else 0  # a batch in one delivery is known as a whole, or not
         if known:  # the first ones are certainly stored
-            self._answer(batch.deliveries[:known], known, 0, ACCEPTED)
-        self._answer(batch.deliveries[known:], batch.count - known, batch.size, Rejected(error))
+            self._answer(handles[:known], known, 0, ACCEPTED)
+        self._answer(handles[known:], count - known, deliveries.size, Rejected(error))
         self.leave(error)
 
-    def turned_away(self, batch: QueuedBatch, why: str) -> None:
-        if batch.in_doubt and batch.deliveries and not self._tells_doubts:
-            self.in_doubt(batch)
+    def turned_away(self, deliveries: Deliveries, why: str) -> None:
+        if deliveries.in_doubt and deliveries.handles and not self._tells_doubts:
+            self.in_doubt(deliveries)
             return
-        self._answer(batch.deliveries, batch.count, batch.size, UNKNOWN if batch.in_doubt else RELEASED)
+        self._answer_all(deliveries, UNKNOWN if deliveries.in_doubt else RELEASED)
         self._order_at_risk()
 
     # -------------------------------------------------------------------------------------------- the other producer

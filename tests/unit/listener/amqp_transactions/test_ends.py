@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -19,11 +20,15 @@ from node.client_transactions import transaction as transaction_module
 from node.client_transactions.errors import TransactionFailed
 from node.client_transactions.transaction import HeldTransaction
 from node.client_transactions.transactional_producer import TransactionalProducer
+from node.listener import errors
+from node.listener.amqp_transactions.connection_transaction import ClientTransaction
 from node.listener.amqp_transactions.control_link import CoordinatorLink
+from node.listener.incoming.append_queue import QueuedBatch
 from node.partition.api import Failed
 from node.transaction_coordinator import coordinator_replica as replica_module
 from node.transaction_coordinator.coordinator_commands import Complete
 from node.transaction_coordinator.coordinator_replica import CoordinatorReplica
+from tests.batches import batch_of
 from tests.unit.listener.amqp_transactions.test_bad_input import named, open_anywhere
 from tests.unit.listener.amqp_transactions.test_consuming import offsets, position, took
 from tests.unit.listener.support.cluster import ListenerCluster
@@ -139,6 +144,23 @@ async def test_a_log_that_is_deleted_under_what_was_accepted_rolls_the_transacti
         assert await send_under(peer, sender, txn, [b"counts"]) == [Accepted()]
         await control.committed(txn)
         assert await bodies(peer, "totals", "0") == [b"counts"]
+
+
+async def test_a_message_for_a_log_that_was_deleted_is_rejected_and_rolls_the_transaction_back() -> None:
+    answers: list[Any] = []
+    transaction = SimpleNamespace(pair=(7, 0), must_roll_back=answers.append)
+    own = ClientTransaction(cast(Any, None), cast(Any, transaction), 1.0)
+    link = SimpleNamespace(answer_in_transaction=lambda *answer: answers.append(answer))
+
+    class WithoutLogs:
+        def raft_group(self, log: str, partition: str) -> int:
+            raise KeyError(log)
+
+    batch = QueuedBatch([], batch_of([b"x"]), 1, 1)
+    own.send(link, cast(Any, WithoutLogs()), "trades", "0", batch)
+    gone = errors.log_deleted("trades")
+    assert answers == [gone.description, (batch.deliveries, Transactional(own.txn_id, Rejected(gone)))]
+    assert own._unanswered == 0, "its commit waits for no answer"
 
 
 def accept_and_settle_later(deliveries: list[Any], txn_id: bytes) -> None:

@@ -21,12 +21,32 @@ from tests.unit.listener.support.peer import eventually
 
 def batch(name: int) -> QueuedBatch:
     record = b"%04d" % name
-    return QueuedBatch([name], batch_of([record]), 1, len(record))
+    return QueuedBatch([record], batch_of([record]), 1, len(record))
 
 
 def make(partition: Any, *, wait_s: float = 5.0, follow: bool = True) -> tuple[AppendQueue, QueueSender]:
     sender = QueueSender()
     return AppendQueue(sender, partition, "log", "0", wait_s=wait_s, follow=follow), sender
+
+
+async def test_the_old_order_is_that_of_submission_whatever_comes_back_first() -> None:
+    partition = Scripted()
+    queue, sender = make(partition)
+    for name in range(1, 5):
+        queue.submit(batch(name))
+    partition.leading = 2
+    partition.calls.reverse()
+    for outcome in (NOT_LEADER, None, NOT_LEADER, NOT_LEADER):
+        partition.answer(outcome)
+    assert [records for _, records, _ in partition.calls] == [[b"0001"], [b"0002"], [b"0004"]]
+    for _ in range(3):
+        partition.answer()
+    assert sender.answers == [
+        ("accepted", b"0003"),
+        ("accepted", b"0001"),
+        ("accepted", b"0002"),
+        ("accepted", b"0004"),
+    ]
 
 
 async def test_what_was_certainly_not_appended_goes_to_the_new_leader_in_the_old_order() -> None:

@@ -31,7 +31,7 @@ def record(number: int) -> bytes:
 
 def batch(first: int, count: int = 1) -> QueuedBatch:
     records = [record(number) for number in range(first, first + count)]
-    return QueuedBatch([], numbered(records, 7, 0, first, b"".join(records)), count, 4 * count)
+    return QueuedBatch([records[0]], numbered(records, 7, 0, first, b"".join(records)), count, 4 * count)
 
 
 def make(partition: Scripted | Replicated, *, follow: bool = True) -> tuple[AppendQueue, QueueSender]:
@@ -144,7 +144,7 @@ async def test_who_gives_up_on_a_doubt_says_that_it_is_one() -> None:
     queue.submit(waiting[1])
     queue.close()
     assert [answer for answer, _ in sender.answers] == ["turned away"] * 2
-    assert [one.in_doubt for one in waiting] == [True, False]
+    assert [one.deliveries.in_doubt for one in waiting] == [True, False]
 
 
 @pytest.mark.parametrize("torn_by", [NOT_LEADER, UNKNOWN])
@@ -265,7 +265,7 @@ async def test_whatever_leaders_do_each_number_is_stored_once_in_order_and_accep
             action = chance.random()
             if action < 0.4:
                 batches.append(batch(following, chance.randint(1, 4)))
-                following += batches[-1].count
+                following += batches[-1].deliveries.count
                 queue.submit(batches[-1])
             elif action < 0.85:
                 partition.answer()

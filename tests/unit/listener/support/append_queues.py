@@ -4,7 +4,7 @@ gives."""
 from __future__ import annotations
 
 from holdfast.records.record_batch import RecordBatch
-from node.listener.incoming.append_queue import QueuedBatch
+from node.listener.incoming.append_queue import Deliveries
 from node.partition.api import AppendDone, Appended, AppendOutcome, Begins, Failed
 
 NOT_LEADER = Failed("not_leader", True, "not here")
@@ -38,22 +38,23 @@ class Scripted:
 
 
 class QueueSender:
-    """The link endpoint: remembers what became of every batch."""
+    """The link endpoint: remembers what became of every batch. Its first record stands for the handle of a
+    delivery."""
 
     def __init__(self) -> None:
         self.answers: list[tuple[str, bytes]] = []
 
-    def accepted(self, batch: QueuedBatch, stored: Appended, partition: str) -> None:
-        self.answers.append(("accepted", batch.sealed.records()[0]))
+    def accepted(self, deliveries: Deliveries, stored: Appended, partition: str) -> None:
+        self.answers.append(("accepted", deliveries.handles[0]))
 
-    def uncertain(self, batch: QueuedBatch, why: Failed, partition: str) -> None:
-        self.answers.append(("uncertain", batch.sealed.records()[0]))
+    def uncertain(self, deliveries: Deliveries, why: Failed, partition: str) -> None:
+        self.answers.append(("uncertain", deliveries.handles[0]))
 
-    def refused(self, batch: QueuedBatch, why: Failed) -> None:
-        self.answers.append(("refused", batch.sealed.records()[0]))
+    def refused(self, deliveries: Deliveries, why: Failed) -> None:
+        self.answers.append(("refused", deliveries.handles[0]))
 
-    def turned_away(self, batch: QueuedBatch, why: str) -> None:
-        self.answers.append(("turned away", batch.sealed.records()[0]))
+    def turned_away(self, deliveries: Deliveries, why: str) -> None:
+        self.answers.append(("turned away", deliveries.handles[0]))
 
     def broken(self, error: BaseException) -> None:
         raise AssertionError("a bug in the append queue") from error

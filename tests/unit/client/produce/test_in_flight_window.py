@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.records.in_flight_window import InFlightWindow
+from holdfast.client.produce.in_flight_window import InFlightWindow
 
 STEPS = st.lists(
     st.tuples(st.sampled_from(["sent", "settled", "came back", "taken back"]), st.integers(0, 30)), max_size=80
