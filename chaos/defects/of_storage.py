@@ -16,7 +16,7 @@ from node.partition import appender
 from node.partition.partition_replica import PartitionReplica
 from node.partition.reader import LocalReader
 from node.storage import SyncFailed, durable_length, fsync
-from node.storage.wal.direct_io import DirectWriter
+from node.storage.wal.segment_writer import DirectWriter
 
 RARE = 29
 """One call in so many is faulty: often enough for a run of seconds, rarely enough for the run to go on."""

@@ -272,7 +272,7 @@ class Store:
                 if begin.offset >= self._options.segment_bytes:
                     ops = self._change_segment(wal) + ops
                     begin = wal.end
-                values = wal.append(ops)
+                values = wal.segment.append(ops)
                 end = wal.end
                 self._apply(ops, values, end)
                 if self._options.direct == "drained" and wal.waiting_bytes < DRAINED_FROM_BYTES:

@@ -230,8 +230,8 @@ class WalCompactor:
         return room.free_bytes < self._options.short_share * room.capacity_bytes
 
     def _choose_thin(self, room: Room) -> None:
-        options, dead = self._options, self._dead()
-        total = sum(self._wal.segments.get(segment, 0) for segment in dead)
+        options, dead, sizes = self._options, self._dead(), self._wal.segments
+        total = sum(sizes.get(segment, 0) for segment in dead)
         allowed = max(options.garbage_floor_bytes, options.garbage_share * total)
         thin_share, left = options.garbage_share, float(total)
         if self._is_short:
@@ -239,7 +239,6 @@ class WalCompactor:
             thin_share, left = THIN_SHARE, MOVED_OF_FREE * room.free_bytes
         if sum(dead.values()) <= allowed:
             return
-        sizes = self._wal.segments
         thin = [segment for segment in dead if dead[segment] >= thin_share * sizes[segment]]
         thin.sort(key=lambda segment: dead[segment] / sizes[segment], reverse=True)
         for segment in thin[:MAX_THIN_SEGMENTS]:

@@ -28,7 +28,6 @@ mapping the files into memory (an error while reading would kill the process ins
 from __future__ import annotations
 
 import errno
-import logging
 import os
 import threading
 from collections import OrderedDict
@@ -39,28 +38,11 @@ from crc32c import crc32c
 
 from node.storage.errors import StorageDamaged, SyncFailed
 from node.storage.fsync import System
-from node.storage.wal.direct_io import DirectWriter
-from node.storage.wal.page_cache_write import write_all
-from node.storage.wal.record_format import (
-    SEGMENT_HEAD_BYTES,
-    Op,
-    Record,
-    SegmentHead,
-    ValueLocation,
-    Values,
-    WalPosition,
-    encode_op,
-    encode_record_head,
-    encode_segment_head,
-    new_marker,
-)
+from node.storage.wal.record_format import Record, SegmentHead, ValueLocation, WalPosition, new_marker
 from node.storage.wal.recovery import Recovery
+from node.storage.wal.segment_writer import SegmentWriter
 from node.storage.wal.write_path import WritePath
 
-log = logging.getLogger("holdfast.storage")
-
-JOIN_BELOW_BYTES = 64 * 1024
-"""Size up to which a record is joined and written in one piece: cheaper than a list of small buffers."""
 AHEAD_BYTES = 4 << 20
 """Bytes that the system reads ahead of a reader that goes from one value of a segment to the next. Columns of events of
 1 KiB that no cache has: 1.7 of the rate without; with 2 MiB it was 1.4, with 8 no more than with 4."""
@@ -69,28 +51,23 @@ MAX_OPEN_SEGMENTS = 64
 
 
 class WriteAheadLog:
-    """Segments of one directory. `scan` them first; then `begin` a new one; then `append`."""
+    """Segments of one directory. `scan` them first; then `begin` a new one; then `append` to that `segment`."""
 
     def __init__(self, directory: Path, system: System | None = None, *, write_path: WritePath | None = None) -> None:
-        """Open the directory. With a `write_path` records wait in memory for `drain` or `sync`, which may write them
-        past the page cache, where the file system can do that. Without one, they are in the page cache at once."""
+        """Open the directory. `write_path`: for all segments, see `SegmentWriter`; it is not used where the file system
+        takes nothing past the page cache."""
         self.directory = directory
         self._system = system or System()
         directory.mkdir(exist_ok=True)
         self._reading: OrderedDict[int, int] = OrderedDict()
         self._reading_lock = threading.Lock()  # `erase` is called by another thread than `read`
-        self._file = -1
-        self._number = 0
-        self._offset = 0
-        self._sequence = 0
-        self._marker = b""
+        self._segment: SegmentWriter | None = None
+        self._found, self._sequence = WalPosition(0, 0), 0  # the end, and its number, as the scan found them
         self._sync_lock = threading.Lock()  # the current segment, its syncs and their outcome belong together
         self._sync_failed: SyncFailed | OSError | None = None
         self._write_path = write_path
-        self._direct: DirectWriter | None = None  # of the current segment
         self._read_ahead: dict[int, tuple[int, int]] = {}  # segment -> (end of the last value, end read ahead)
-        self._durable = 0  # offset in the current segment
-        self._sizes = {number: self.path(number).stat().st_size for number in self._numbers()}
+        self._sizes = {number: self.path(number).stat().st_size for number in self._numbers()}  # but for `segment`
 
     def path(self, number: int) -> Path:
         return self.directory / f"{number:08}.seg"
@@ -101,74 +78,41 @@ class WriteAheadLog:
     @property
     def segments(self) -> dict[int, int]:
         """Segments' numbers to lengths, in order; the last is the one being written."""
-        return self._sizes
+        segment = self._segment
+        return self._sizes if segment is None else {**self._sizes, segment.number: segment.offset}
+
+    @property
+    def segment(self) -> SegmentWriter:
+        """The segment being written. Raises OSError: none was begun."""
+        if self._segment is None:
+            raise OSError(errno.EBADF, f"{self.directory}: no segment was begun")
+        return self._segment
 
     @property
     def end(self) -> WalPosition:
-        return WalPosition(self._number, self._offset)
+        return self._found if self._segment is None else self._segment.end
 
     # ------------------------------------------------------------ writing
 
     def begin(self) -> None:
         """Start a new segment. Everything before it is durable when this returns, and so is its name."""
         with self._sync_lock:
-            if self._file >= 0:
+            last = self._segment
+            if last is not None:
                 self._sync()
-            previous, number = self._number, self._number + 1
-            head = SegmentHead(new_marker(), self._sequence + 1, self._offset if previous else 0)
-            encoded = encode_segment_head(number, head)
-            file = os.open(self.path(number), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-            try:
-                write_all(file, [encoded], 0)
-                self._system.sync_data(file, self.path(number))
-                self._system.sync_directory(self.directory)
-                direct = self._direct_writer(self.path(number), file, encoded)
-            except (OSError, SyncFailed):
-                os.close(file)
-                raise
-            if self._direct is not None:
-                self._direct.close()  # all that it had is durable
-            if self._file >= 0:
+                self._sequence = last.sequence
+            end = self.end
+            head = SegmentHead(new_marker(), self._sequence + 1, end.offset if end.segment else 0)
+            number = end.segment + 1
+            segment = SegmentWriter(self.path(number), number, head, self._system, self._write_path)
+            if not segment.is_direct:
+                self._write_path = None
+            if last is not None:
+                last.end_writing()  # all that it had is durable
+                self._sizes[last.number] = last.offset
                 with self._reading_lock:
-                    self._reading[previous] = self._file
-            self._file, self._number, self._offset = file, number, SEGMENT_HEAD_BYTES
-            self._direct = direct
-            self._marker, self._durable = head.marker, SEGMENT_HEAD_BYTES
-            self._sizes[number] = SEGMENT_HEAD_BYTES
-
-    def _direct_writer(self, path: Path, file: int, head: bytes) -> DirectWriter | None:
-        if self._write_path is None:
-            return None
-        try:
-            return DirectWriter(path, file, head, self._write_path)
-        except OSError as error:
-            if error.errno != errno.EINVAL:
-                raise
-            self._write_path = None
-            log.warning("%s: this file system takes nothing past the page cache: writes go through it", path.parent)
-            return None
-
-    def append(self, ops: list[Op]) -> Values:
-        """Write one record, and return the locations of its values. It is in the page cache, or in memory until
-        `drain`; not durable."""
-        values = [value for _, _, value in ops]
-        lengths, checksums = list(map(len, values)), list(map(crc32c, values))
-        described = zip(ops, lengths, checksums, strict=True)
-        meta = b"".join([encode_op(kind, key, length, checksum) for (kind, key, _), length, checksum in described])
-        total = sum(lengths)
-        head = encode_record_head(self._marker, meta, total, self._sequence + 1, self._durable)
-        data_at = self._offset + len(head) + len(meta)
-        end = data_at + total
-        buffers = [head, meta, *values]
-        if end - self._offset <= JOIN_BELOW_BYTES:
-            buffers = [b"".join(buffers)]
-        if self._direct is not None:
-            self._direct.add(self._offset, buffers)
-        else:
-            write_all(self._file, buffers, self._offset)
-        self._sequence += 1
-        self._offset = self._sizes[self._number] = end
-        return Values(self._number, data_at, lengths, checksums)
+                    self._reading[last.number] = last.file
+            self._segment = segment
 
     def sync(self) -> WalPosition:
         """Make everything durable that was appended before the call: up to the position that is returned. For any
@@ -179,25 +123,20 @@ class WriteAheadLog:
     @property
     def waiting_bytes(self) -> int:
         """Bytes of records that no file has yet: a killed process loses them."""
-        return self._direct.waiting_bytes if self._direct is not None else 0
+        return self._segment.waiting_bytes if self._segment is not None else 0
 
     def drain(self) -> None:
         """Write everything appended before the call to its file, if not durably. For any thread."""
-        if self._direct is not None:
-            self._direct.drain()
+        self.segment.drain()
 
     def _sync(self) -> WalPosition:
         if self._sync_failed is not None:
             raise self._sync_failed
-        reached = self.end
         try:
-            if self._direct is None or not self._direct.drain(self._durable):
-                self._system.sync_data(self._file, self.path(self._number))
+            return self.segment.sync()
         except (SyncFailed, OSError) as error:
             self._sync_failed = error
             raise
-        self._durable = reached.offset
-        return reached
 
     # ------------------------------------------------------------ reading
 
@@ -239,12 +178,15 @@ class WriteAheadLog:
     def _waiting(self, place: ValueLocation) -> bytes | None:
         """Value that was not written to the file yet. Only the loop changes segments, and it does not while it
         reads."""
-        direct = self._direct
-        return direct.find(place.offset, place.length) if direct is not None and place.segment == self._number else None
+        segment = self._segment
+        if segment is None or place.segment != segment.number:
+            return None
+        return segment.find(place.offset, place.length)
 
     def _descriptor(self, number: int) -> int:
-        if number == self._number and self._file >= 0:
-            return self._file
+        segment = self._segment
+        if segment is not None and number == segment.number:
+            return segment.file
         with self._reading_lock:
             file = self._reading.get(number)
             if file is None:
@@ -262,7 +204,7 @@ class WriteAheadLog:
         The directory is synced each time, so that the disk takes back one segment at once: a file system that discards
         what was deleted holds up every sync for as long as that takes, for 1.6 GB a quarter of a second.
         """
-        assert number < self._number, "the segment being written stays"
+        assert number < self.end.segment, "the segment being written stays"
         with self._reading_lock:
             file = self._reading.pop(number, None)
         if file is not None:
@@ -279,12 +221,10 @@ class WriteAheadLog:
         for file in self._reading.values():
             os.close(file)
         self._reading.clear()
-        if self._direct is not None:
-            self._direct.close()
-            self._direct = None
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
+        if self._segment is not None:
+            self._segment.end_writing()
+            os.close(self._segment.file)
+            self._segment = None
 
     # ------------------------------------------------------------ recovery
 
@@ -297,12 +237,12 @@ class WriteAheadLog:
         """
         recovery = Recovery(self.directory, self._sizes, self._descriptor, self._system)
         yield from recovery.records(start, durable)
-        (self._number, self._offset), self._sequence = recovery.end
-        for number in [number for number in self._sizes if number > self._number and number >= start.segment]:
+        self._found, self._sequence = recovery.end
+        for number in [number for number in self._sizes if number > self._found.segment and number >= start.segment]:
             self.path(number).unlink()  # its head was not finished: see `Recovery`
             self._sizes.pop(number)
-        if self._number and self._sizes[self._number] > self._offset:
-            self._cut(self.end)
+        if self._found.segment and self._sizes[self._found.segment] > self._found.offset:
+            self._cut(self._found)
 
     def _cut(self, end: WalPosition) -> None:
         file = os.open(self.path(end.segment), os.O_RDWR | os.O_CLOEXEC)

@@ -43,11 +43,11 @@ class SimulatedWal(WriteAheadLog):
     def sync_is_over(self, reached: WalPosition) -> None:
         if reached.segment == self.end.segment:  # else the change of segment has synced it
             self._platter.commit(self.path(reached.segment), reached.offset)
-            self._durable = max(self._durable, reached.offset)
+            self.segment.durable = max(self.segment.durable, reached.offset)
 
     @property
     def durable(self) -> int:
-        return self._durable
+        return self.segment.durable
 
 
 class JournalDisk(SimDisk):
@@ -116,7 +116,7 @@ class JournalDisk(SimDisk):
         if journal.end.offset >= SEGMENT_BYTES:
             journal.begin()
         durable = WalPosition(journal.end.segment, journal.durable)
-        values = journal.append(batch.ops)
+        values = journal.segment.append(batch.ops)
         self._claims.append((journal.end, durable))
         self._apply(batch.ops, values.segment, values.offset, values.checksums)
 

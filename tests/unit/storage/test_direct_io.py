@@ -19,8 +19,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from node.storage import DiskFull, DiskOptions, StorageError, Store, SyncFailed, fsync, store
-from node.storage.wal import direct_io, write_ahead_log, write_path
-from node.storage.wal.direct_io import BLOCK_BYTES, BUFFER_BYTES, DirectWriter
+from node.storage.wal import segment_writer, write_ahead_log, write_path
+from node.storage.wal.segment_writer import BLOCK_BYTES, BUFFER_BYTES, DirectWriter
 from node.storage.wal.write_path import WritePath
 from tests.unit.storage.support import SMALL, WHO, copy_as_killed, copy_files, entry_key, fill, rows
 
@@ -88,7 +88,7 @@ def test_a_short_write_is_continued_with_the_block_that_is_not_whole(
         calls.append(at)
         return real(file, [pieces[0][: 2 * BLOCK_BYTES]], at) - (512 if len(pieces[0]) > 2 * BLOCK_BYTES else 0)
 
-    monkeypatch.setattr(direct_io.os, "pwritev", short)
+    monkeypatch.setattr(segment_writer.os, "pwritev", short)
     path, body = tmp_path / "segment", os.urandom(9 * BLOCK_BYTES)
     writer = writer_of(path)
     writer.add(len(HEAD), [body])
@@ -113,7 +113,7 @@ def test_what_comes_while_it_writes_waits_for_the_next_time(tmp_path: Path, monk
         return real(*call)  # type: ignore[arg-type]
 
     calls: list[object] = []
-    monkeypatch.setattr(direct_io.os, "pwritev", meanwhile)
+    monkeypatch.setattr(segment_writer.os, "pwritev", meanwhile)
     writer.drain()
     assert (writer.find(len(HEAD), 5), writer.find(len(HEAD) + 5, 6)) == (None, b"second")
     writer.drain()
@@ -127,7 +127,7 @@ def test_after_an_error_the_writer_does_not_try_again(tmp_path: Path, monkeypatc
     writer = writer_of(path)
     writer.add(len(HEAD), [b"x"])
     with monkeypatch.context() as patched:
-        patched.setattr(direct_io.os, "pwritev", full)
+        patched.setattr(segment_writer.os, "pwritev", full)
         with pytest.raises(OSError, match="No space"):
             writer.drain()
     with pytest.raises(OSError, match="No space"):
@@ -142,7 +142,7 @@ def test_after_an_error_nothing_is_written_any_more(tmp_path: Path, monkeypatch:
         disk.sync()
         fill(disk, 3, 1, size=write_path.SYNCED_FROM_BYTES)
         with monkeypatch.context() as patched:
-            patched.setattr(direct_io.os, "pwritev", full)
+            patched.setattr(segment_writer.os, "pwritev", full)
             with pytest.raises(DiskFull):
                 disk.sync()
         with pytest.raises(DiskFull):
@@ -171,7 +171,7 @@ def assert_fails_for_good(
 ) -> None:
     """The call does, while the disk behaves so, and everything after it, however it behaves then."""
     with monkeypatch.context() as patched:
-        patched.setattr(direct_io.os, "pwritev", pwritev)
+        patched.setattr(segment_writer.os, "pwritev", pwritev)
         with pytest.raises(error):
             call()
     for step in (disk.drain, disk.sync, lambda: fill(disk, 100, 1)):
@@ -194,7 +194,7 @@ class Calls:
             self.made.append("sync")
             sync(file, path)
 
-        monkeypatch.setattr(direct_io.os, "pwritev", pwritev)
+        monkeypatch.setattr(segment_writer.os, "pwritev", pwritev)
         monkeypatch.setattr(fsync.System, "sync_data", staticmethod(sync_data))
 
     def taken(self) -> list[str]:
@@ -357,7 +357,7 @@ def test_a_file_system_that_takes_nothing_past_the_page_cache_is_written_through
             raise OSError(errno.EINVAL, "Invalid argument")
         return real(path, flags, *more, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(direct_io.os, "open", refused)
+    monkeypatch.setattr(segment_writer.os, "open", refused)
     with caplog.at_level(logging.WARNING), Store(tmp_path / "data", WHO, DiskOptions(direct="synced")) as disk:
         written = fill(disk, 0, 3)
         killed = copy_as_killed(disk, tmp_path / "killed")

@@ -286,8 +286,7 @@ def written_out(disk: Store) -> None:
     """What the store holds to write it past the page cache is in its file, and not synced."""
     wal = disk._wal
     assert wal is not None
-    if wal._direct is not None:
-        wal._direct.drain()
+    wal.segment.drain()
 
 
 class NoDisk:

@@ -1,4 +1,4 @@
-"""Writing a segment past the page cache, right to the disk.
+"""The segment that is being written: records, and how their bytes come to the disk, past the page cache or through it.
 
 The problem: data in large pieces is costly on its way through the page cache. The kernel copies it into pages that it
 first has to find, block by block, and at a sync looks for them again, block by block. Written directly, the same bytes
@@ -7,7 +7,7 @@ has the figures; the rest goes through the page cache from here as well. The pri
 in the node's memory reads the disk, and not the page cache.
 
 The rules:
- - added data is in no file before `drain`; until then it is read from here;
+ - data that may go past the page cache is in no file before `drain`; until then it is read from here;
  - a disk takes whole blocks, at multiples of a block. So each write begins with the block in which the one before
    ended, whose first bytes are the same again, and the end is filled with zeros, which are no record. Whatever a loss
    of power makes of that block, its durable part does not change;
@@ -27,6 +27,7 @@ blocks (small ones would take a hundred times their size).
 from __future__ import annotations
 
 import errno
+import logging
 import mmap
 import os
 import threading
@@ -34,9 +35,29 @@ import time
 from itertools import chain
 from pathlib import Path
 
+from crc32c import crc32c
+
 from node.storage.errors import SyncFailed
-from node.storage.wal.page_cache_write import write_all
+from node.storage.fsync import System
+from node.storage.wal.record_format import (
+    SEGMENT_HEAD_BYTES,
+    Op,
+    SegmentHead,
+    Values,
+    WalPosition,
+    encode_op,
+    encode_record_head,
+    encode_segment_head,
+)
 from node.storage.wal.write_path import WritePath
+
+log = logging.getLogger("holdfast.storage")
+
+JOIN_BELOW_BYTES = 64 * 1024
+"""Size up to which a record is joined and written in one piece: cheaper than a list of small buffers."""
+
+MAX_BUFFERS = 1000
+"""Buffers of one writev; the system takes 1024."""
 
 BLOCK_BYTES = 4096
 """Bytes of a block: no disk asks for more, and mapped memory begins at a multiple of it."""
@@ -48,8 +69,116 @@ longer than the disk did: so a usual amount goes in one write."""
 _ZEROS = bytes(BLOCK_BYTES)
 
 
+class SegmentWriter:
+    """One segment, from its creation until the next one begins. `append` runs on the loop, the rest in any thread; who
+    calls `sync` sees to it that nobody else does."""
+
+    def __init__(
+        self, path: Path, number: int, head: SegmentHead, system: System, write_path: WritePath | None
+    ) -> None:
+        """Create the file. Its head and its name are durable then. With a `write_path` records wait in memory for
+        `drain` or `sync`, which may write them past the page cache. Without one, they are in the page cache at once."""
+        self.path, self.number = path, number
+        self.offset = self.durable = SEGMENT_HEAD_BYTES  # ends of what was appended, and of what is durable
+        self.sequence = head.first_sequence - 1  # of the last record
+        self._system, self._marker = system, head.marker
+        encoded = encode_segment_head(number, head)
+        self.file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        """Descriptor that goes through the page cache, for readers, too."""
+        try:
+            write_all(self.file, [encoded], 0)
+            system.sync_data(self.file, path)
+            system.sync_directory(path.parent)
+            self._direct = None if write_path is None else _direct_writer(path, self.file, encoded, write_path)
+        except (OSError, SyncFailed):
+            os.close(self.file)
+            raise
+
+    @property
+    def is_direct(self) -> bool:
+        """True if something may be written past the page cache."""
+        return self._direct is not None
+
+    @property
+    def end(self) -> WalPosition:
+        return WalPosition(self.number, self.offset)
+
+    def append(self, ops: list[Op]) -> Values:
+        """Write one record, and return the locations of its values. It is in the page cache, or in memory until
+        `drain`; not durable."""
+        values = [value for _, _, value in ops]
+        lengths, checksums = list(map(len, values)), list(map(crc32c, values))
+        described = zip(ops, lengths, checksums, strict=True)
+        meta = b"".join([encode_op(kind, key, length, checksum) for (kind, key, _), length, checksum in described])
+        total = sum(lengths)
+        head = encode_record_head(self._marker, meta, total, self.sequence + 1, self.durable)
+        data_at = self.offset + len(head) + len(meta)
+        end = data_at + total
+        buffers = [head, meta, *values]
+        if end - self.offset <= JOIN_BELOW_BYTES:
+            buffers = [b"".join(buffers)]
+        if self._direct is not None:
+            self._direct.add(self.offset, buffers)
+        else:
+            write_all(self.file, buffers, self.offset)
+        self.sequence += 1
+        self.offset = end
+        return Values(self.number, data_at, lengths, checksums)
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes of records that are not in the file yet: a killed process loses them."""
+        return self._direct.waiting_bytes if self._direct is not None else 0
+
+    def drain(self) -> None:
+        """Write everything appended before the call to the file, if not durably."""
+        if self._direct is not None:
+            self._direct.drain()
+
+    def sync(self) -> WalPosition:
+        """Make everything durable that was appended before the call: up to the position that is returned."""
+        reached = self.end
+        if self._direct is None or not self._direct.drain(self.durable):
+            self._system.sync_data(self.file, self.path)
+        self.durable = reached.offset
+        return reached
+
+    def find(self, offset: int, length: int) -> bytes | None:
+        """Value that was not written to the file yet; None: it was."""
+        return None if self._direct is None else self._direct.find(offset, length)
+
+    def end_writing(self) -> None:
+        """Take no more records. The descriptor stays open for readers, who close it. What was not drained is gone."""
+        if self._direct is not None:
+            self._direct.close()
+
+
+def _direct_writer(path: Path, file: int, head: bytes, write_path: WritePath) -> DirectWriter | None:
+    try:
+        return DirectWriter(path, file, head, write_path)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        log.warning("%s: this file system takes nothing past the page cache: writes go through it", path.parent)
+        return None
+
+
+def write_all(file: int, buffers: list[bytes], at: int) -> None:
+    """Write all buffers, one after the other from `at` on, into the page cache. Raises OSError."""
+    for first in range(0, len(buffers), MAX_BUFFERS):
+        part = buffers[first : first + MAX_BUFFERS]
+        expected = sum(map(len, part))
+        written = os.pwritev(file, part, at)
+        if written < expected:
+            rest = memoryview(b"".join(part))[written:]
+            while rest:  # it fills up, or a signal came: writing on tells which
+                written = os.pwrite(file, rest, at + expected - len(rest))
+                rest = rest[written:]
+        at += expected
+
+
 class DirectWriter:
-    """Writer of one segment. `add` runs on the loop, the rest in any thread."""
+    """Writer past the page cache. `add` runs on the loop, the rest in any thread."""
 
     def __init__(self, path: Path, file: int, head: bytes, write_path: WritePath) -> None:
         """Prepare to write after `head`, which is in the file already. `file`: a descriptor of it that goes through the
