@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = ("cluster", "node", "holdfast")
 
 AT_THE_CLIENT = 8
-AT_THE_LEADER = 13
+AT_THE_LEADER = 11
 EVENTS, EVENT = 100, b"x" * 100
 
 BATCHES = (RecordBatch, OpenBatch, PendingBatch, QueuedBatch, BatchQueue, Delivery)

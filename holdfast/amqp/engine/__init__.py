@@ -1,1 +1,2 @@
-"""One AMQP connection without a socket: bytes in, events out. Read `engine` first, then `event_pump`."""
+"""One AMQP connection without a socket: bytes in, events out. Read `engine` first, then `frame_input` and
+`event_pump`."""

@@ -29,7 +29,6 @@ from holdfast.amqp.engine.transfer_pump import READ_BUFFER_BYTES, read_buffer
 from holdfast.amqp.errors import (
     CONNECTION_FORCED,
     FRAMING_ERROR,
-    ILLEGAL_STATE,
     RESOURCE_LIMIT_EXCEEDED,
     Error,
     UsageError,
@@ -44,7 +43,6 @@ from holdfast.amqp.framing.handshake import (
     anonymous,
     frame,
 )
-from holdfast.amqp.framing.performatives import DETACH_FRAME
 from holdfast.amqp.framing.sasl import FixedLogin, Login
 from holdfast.amqp.links.dispositions import write_condition, write_data
 from holdfast.amqp.links.link import MIXED, Session
@@ -66,9 +64,6 @@ MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 
 SEND_CHUNK_BYTES = 256 * 1024
 """About what one data_to_send() returns: a few socket buffers, so a slow peer does not make us copy megabytes."""
-
-FIRST_BYTES = 1024
-"""A piece of what comes before the first frame; after it there may be anything."""
 
 HANDSHAKE_TIMEOUT_S = 10.0
 """Time from the first tick() to the peer's open. Honest peers take milliseconds; others hold a socket for nothing."""
@@ -245,82 +240,18 @@ class Engine(EventPump):
 
     # ---------------------------------------------------------------------------------------------------------- input
 
-    def receive(self, data: bytes) -> None:
-        """Takes bytes from the peer, any number of them, cut anywhere."""
-        if self.closed or not data:
-            return
-        if self._handshake is not None:
-            data = self._receive_prelude(data)
-        self._receive_all(data)
-
-    def _receive_all(self, data: bytes) -> None:
-        while data:
-            taken = self._receive_amqp(data)
-            data = data[taken:] if taken < len(data) and not self.closed else b""
-
-    def receive_some(self, data: bytes) -> int:
-        """Takes so many of the bytes as are a bounded piece of work (a server's hundred peers share a thread); how
-        many. Handle the events, then go on with the rest."""
-        if self.closed:
-            return len(data)
-        if self._handshake is not None or len(self._header) < 8:
-            self.receive(data[:FIRST_BYTES])
-            return min(len(data), FIRST_BYTES)
-        return self._receive_amqp(data, some=True)
-
-    @property
-    def crowded(self) -> bool:
-        """The piece that was taken last ended for its attaches and the like: there are more of them to come."""
-        return self._scanner.crowded
-
     def authenticated(self, result: object) -> None:
         """Take the result of an AuthenticationWork. Events may follow, and there may be something to send."""
         if self._handshake is not None and self._handshake.work is not None and not self.closed:
-            self._receive_all(self._receive_prelude(result, worked=True))
+            self.receive(self._shake_hands(result, worked=True))
 
-    def _receive_amqp(self, data: bytes, *, some: bool = False) -> int:
-        """Receive and return how many bytes were taken: a bounded piece if `some`, else as many as go to proton in one
-        way."""
-        header = 0
-        if data and len(self._header) < 8 and not self.closed:
-            header, data = len(data), self._receive_header(data)
-            header -= len(data)
-        if not data or self.closed:
-            return header + len(data)
-        data = data if isinstance(data, bytes) else bytes(data)
-        return header + (self._receive_watched if self._early.watches else self._receive_frames)(data, some)
+    def _receive_prelude(self, data: bytes) -> bytes:
+        if self._handshake is not None:
+            data = self._shake_hands(data)
+        return self._receive_header(data) if data and not self.closed else b""
 
-    def _receive_watched(self, data: bytes, some: bool) -> int:
-        """Receive while the peer owes a detach (`early_handles.py`)."""
-        early = self._early
-        stream, held = early.held + data, len(early.held)
-        early.held = b""
-        at = self._scanner.until_frame(stream)
-        found = None if at is None else early.find(stream, at, self._is_parting)
-        if found is None or found.start > 0:
-            stop, taken = len(stream) if found is None else found.start, 0
-            while taken <= held and taken < stop and not self.closed:
-                taken += self._receive_frames(stream[taken:stop], some)
-            return len(data) if self.closed else taken - held
-        if not found.code:
-            early.held = stream
-        elif found.code == DETACH_FRAME:
-            early.paid(found.place)
-        else:
-            self._scanner.push(early.detached_early(found.place))
-            self._pump()
-            self._receive_frames(stream[: found.end], False)
-        return found.end - held
-
-    def _receive_frames(self, data: bytes, some: bool) -> int:
-        scanner = self._scanner
-        taken = scanner.push_some(data) if some else scanner.push_parted(data) or scanner.push(data)
-        self._pump()
-        if not self.closed and scanner.skipped():
-            self._fail(Error(ILLEGAL_STATE, "a begin or attach that answers nothing"), corrupt=True)
-        return taken
-
-    def _receive_prelude(self, data: Any, *, worked: bool = False) -> bytes:
+    def _shake_hands(self, data: Any, *, worked: bool = False) -> bytes:
+        """Go on with what the peer said, or with the result of work; returns what follows the handshake."""
         handshake = self._handshake
         assert handshake is not None
         busy = handshake.work is not None and not worked
@@ -346,6 +277,7 @@ class Engine(EventPump):
             self._die(Error(FRAMING_ERROR, f"peer does not speak AMQP 1.0: it begins with {self._header!r}"), b"")
         elif len(self._header) == 8:
             lib.pn_transport_push(self._transport, self._header, 8)
+            self._has_begun = True
         return data[missing:]
 
     def receive_eof(self) -> None:
@@ -468,7 +400,7 @@ class Engine(EventPump):
             connection, transport, collector = self._connection, self._transport, self._collector
             self._connection = self._transport = self._collector = None
             self._output_ended = True
-            self._scanner.clear()
+            self._input.clear()
             self._remains = DeferredRelease(connection, transport, collector, [*self._ended_sessions, *self._graveyard])
             self._ended_sessions.clear()
             self._graveyard.clear()

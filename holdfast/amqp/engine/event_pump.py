@@ -18,6 +18,7 @@ from cproton import ffi, lib
 
 from holdfast.amqp.encoding.codec import symbols_of, uint
 from holdfast.amqp.engine.deferred_release import DeferredRelease
+from holdfast.amqp.engine.frame_input import ProtonInput
 from holdfast.amqp.engine.transfer_pump import READ_BUFFER_BYTES, TransferPump, read_buffer
 from holdfast.amqp.errors import (
     DECODE_ERROR,
@@ -135,7 +136,9 @@ class EventPump(TransferPump):
         self._collector = lib.pn_collector()
         lib.pn_connection_collect(self._connection, self._collector)
         lib.pn_transport_set_tracer(self._transport, _on_log_line)
-        self._scanner = FrameScanner(self._transport)
+        self._has_begun = False
+        self._scanner = FrameScanner()
+        self._input = ProtonInput(self._transport, self._scanner)
         self._early = EarlyHandles()
 
     def _is_parting(self, place: Place) -> bool:

@@ -28,6 +28,7 @@ from typing import Any
 
 from cproton import ffi, lib
 
+from holdfast.amqp.engine.frame_input import FrameInput, numbers_in
 from holdfast.amqp.errors import (
     INVALID_FIELD,
     MESSAGE_SIZE_EXCEEDED,
@@ -38,8 +39,6 @@ from holdfast.amqp.errors import (
     MalformedMessage,
 )
 from holdfast.amqp.events import Credit, Drained, Dropped, Event, LinkDetached, Settlements, Transfers
-from holdfast.amqp.framing.frame_scanner import FrameScanner
-from holdfast.amqp.framing.payload_bypass import numbers_in
 from holdfast.amqp.framing.performatives import Place
 from holdfast.amqp.links.delivery_states import (
     ACCEPTED,
@@ -113,7 +112,7 @@ class _ReadBuffer(threading.local):
 read_buffer = _ReadBuffer()
 
 
-class TransferPump:
+class TransferPump(FrameInput):
     """The transfers of one connection. EventPump (event_pump.py) adds connection, sessions and links."""
 
     role: str
@@ -125,11 +124,6 @@ class TransferPump:
     _links: dict[Any, Link]
     _pump_number: int
     _frames_seen: int
-    _scanner: FrameScanner
-
-    def _fail(self, error: Error, *, corrupt: bool = False) -> None:
-        """End the connection: implemented by EventPump."""
-        raise NotImplementedError
 
     def _on_deliveries(self, event: Any) -> None:
         """Called with a delivery event at the head of the queue; takes it and all that belongs to it off the queue."""
@@ -183,7 +177,7 @@ class TransferPump:
         place = (link.session._channel, link._handle)
         tags = self._scanner.batches.pop(place, None) if self._scanner.batches else None
         named = self._scanner.states.pop(place, None) if self._scanner.states else None
-        parts = self._scanner.parts
+        parts = self._input.parts
         batches: list[int] = []
         taken = 0
         error: Error | None = None
@@ -269,7 +263,7 @@ class TransferPump:
 
     def _parts_in(self, said: bytes) -> list[bytes]:
         """Parts of a message, by the bytes that proton has of it."""
-        parts = self._scanner.parts
+        parts = self._input.parts
         return [said] if parts is None else [parts.pop(number) for number in numbers_in(said)]
 
     def _forget_parts(self, link: ReceiverLink) -> None:

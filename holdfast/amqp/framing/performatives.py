@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 from holdfast.amqp.encoding.codec import Described, decode_value, uint
 from holdfast.amqp.encoding.counting import count_values
 from holdfast.amqp.errors import MalformedMessage
-from holdfast.amqp.framing.payload_bypass import list_end
 
 OPEN_FRAME, BEGIN_FRAME, ATTACH_FRAME = 0x10, 0x11, 0x12
 FLOW_FRAME, TRANSFER_FRAME, DISPOSITION_FRAME, DETACH_FRAME = 0x13, 0x14, 0x15, 0x16
@@ -97,7 +96,7 @@ def batches(stream: bytes) -> Iterator[tuple[Place, bytes]]:
     for code, channel, body, after in frames(stream):
         if code != TRANSFER_FRAME:
             continue
-        begin = list_end(stream, body + (3 if stream[body + 1] == 0x53 else 10), after) or after
+        begin = _list_end(stream, body + (3 if stream[body + 1] == 0x53 else 10), after) or after
         if count_values(stream[body:begin], MAX_STATE_VALUES) > MAX_STATE_VALUES:
             continue
         try:
@@ -117,7 +116,7 @@ def states(stream: bytes) -> Iterator[tuple[Place, bytes, list[Any] | None]]:
         if code != TRANSFER_FRAME:
             continue
         begin = body + (3 if stream[body + 1] == 0x53 else 10)
-        end = list_end(stream, begin, after)
+        end = _list_end(stream, begin, after)
         try:
             is_crowded = count_values(stream[begin:end], MAX_STATE_VALUES) > MAX_STATE_VALUES
             if is_crowded:
@@ -130,6 +129,25 @@ def states(stream: bytes) -> Iterator[tuple[Place, bytes, list[Any] | None]]:
         handle, _, tag = (*fields[:3], None, None, None)[:3]
         if isinstance(tag, bytes) or state is not None:
             yield (channel, _handle(handle)), tag if isinstance(tag, bytes) else b"", state
+
+
+def list_size(beginning: bytes, room: int) -> int:
+    """Size of the list that begins so; 0: none does, or it is larger than `room`. Nine bytes tell it, or all that there
+    are."""
+    code = beginning[0] if room >= 3 else 0
+    if code == 0xC0:
+        size = 2 + beginning[1]
+    elif code == 0xD0 and room >= 9:
+        size = 5 + int.from_bytes(beginning[1:5], "big")
+    else:
+        return 0
+    return size if size <= room else 0
+
+
+def _list_end(stream: bytes, at: int, end: int) -> int:
+    """Find where the list ends that begins at `at`; 0: none does, or it goes on after `end`."""
+    size = list_size(stream[at : at + 9], end - at)
+    return at + size if size else 0
 
 
 def _handle(said: Any) -> int:

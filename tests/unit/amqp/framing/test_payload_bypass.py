@@ -22,10 +22,10 @@ from holdfast.amqp import (
     uint,
     ulong,
 )
+from holdfast.amqp.engine.frame_input import LARGE_BYTES, NUMBERS, PartedFrames, ProtonInput, payload_at
 from holdfast.amqp.engine.transfer_pump import PART_BYTES
 from holdfast.amqp.framing import performatives
 from holdfast.amqp.framing.frame_scanner import FrameScanner
-from holdfast.amqp.framing.payload_bypass import LARGE_BYTES, NUMBERS, PartedFrames, payload_at
 from holdfast.amqp.framing.performatives import BATCH_FORMAT
 from tests.unit.amqp.wire import RawPeer, each, frame, only, payloads_of
 
@@ -39,7 +39,7 @@ def body(size: int, seed: int) -> bytes:
     return random.Random(seed).randbytes(size)
 
 
-class Whole(FrameScanner):
+class Whole(ProtonInput):
     """Gives proton everything, as it was before."""
 
     __slots__ = ()
@@ -48,13 +48,13 @@ class Whole(FrameScanner):
         return 0
 
 
-class Counting(FrameScanner):
+class Counting(ProtonInput):
     """Counts what proton is given."""
 
     __slots__ = ("given",)
 
-    def __init__(self, transport: Any) -> None:
-        super().__init__(transport)
+    def __init__(self, transport: Any, scanner: FrameScanner) -> None:
+        super().__init__(transport, scanner)
         self.given = 0
 
     def _feed(self, data: bytes, frames_most: int | None, missing: int) -> int:
@@ -63,9 +63,8 @@ class Counting(FrameScanner):
         return taken
 
 
-def with_scanner(peer: RawPeer, kind: type[FrameScanner]) -> RawPeer:
-    peer.engine._scanner = kind(peer.engine._transport)
-    peer.engine._scanner.watching = True
+def with_input(peer: RawPeer, kind: type[ProtonInput]) -> RawPeer:
+    peer.engine._input = kind(peer.engine._transport, peer.engine._scanner)
     return peer
 
 
@@ -163,8 +162,8 @@ def note(event: Event, told: dict[str, list[tuple[str, bytes, bool]]]) -> None:
 @pytest.mark.parametrize("seed", range(40))
 def test_a_peer_cannot_tell_whether_proton_has_its_payloads(seed: int, some: bool) -> None:
     said, found = stream(random.Random(seed)), []
-    for kind in (Whole, FrameScanner):
-        peer = with_scanner(RawPeer(), kind)
+    for kind in (Whole, ProtonInput):
+        peer = with_input(RawPeer(), kind)
         peer.open()
         peer.say(peer.begin(1))
         peer.hear()
@@ -176,32 +175,32 @@ def test_a_peer_cannot_tell_whether_proton_has_its_payloads(seed: int, some: boo
 @pytest.mark.parametrize("size", [16 * KIB, 60 * KIB, 1024 * KIB])
 @pytest.mark.parametrize("read", [8 * KIB, 256_000])
 def test_proton_is_given_next_to_nothing_of_large_messages(size: int, read: int) -> None:
-    peer = with_scanner(RawPeer(), Counting)
-    scanner = peer.engine._scanner
-    assert isinstance(scanner, Counting)
+    peer = with_input(RawPeer(), Counting)
+    counting = peer.engine._input
+    assert isinstance(counting, Counting)
     peer.accepted(credit=100)
-    scanner.watching = False
+    peer.engine._scanner.watching = False
     sent, said = [body(size, number) for number in range(8)], b""
     for number, whole in enumerate(sent):
         for at in range(0, size, 60 * KIB):
             said += peer.transfer(number, whole[at : at + 60 * KIB], more=at + 60 * KIB < size)
-    before, found = scanner.given, []
+    before, found = counting.given, []
     for at in range(0, len(said), read):
         for event in each(peer.say(said[at : at + read]), Transfers):
             found += event.payloads
     assert found == sent
-    assert scanner.given - before < 64 * KIB + len(said) // 20, "the first frame may come before it can be judged"
+    assert counting.given - before < 64 * KIB + len(said) // 20, "the first frame may come before it can be judged"
 
 
 def test_small_messages_all_go_through_proton() -> None:
-    peer = with_scanner(RawPeer(), Counting)
-    scanner = peer.engine._scanner
-    assert isinstance(scanner, Counting)
+    peer = with_input(RawPeer(), Counting)
+    counting = peer.engine._input
+    assert isinstance(counting, Counting)
     peer.accepted(credit=1000)
     said = b"".join(peer.transfer(number, body(1000, number)) for number in range(300))
-    before = scanner.given
+    before = counting.given
     assert sum(len(event.payloads) for event in each(peer.say(said), Transfers)) == 300
-    assert scanner.given - before == len(said)
+    assert counting.given - before == len(said)
 
 
 def test_a_message_that_is_too_large_costs_the_peer_its_link_however_it_comes() -> None:
@@ -275,8 +274,8 @@ def test_a_peer_that_says_a_large_frame_slowly_is_not_silent() -> None:
 @pytest.mark.parametrize("cut", [0, 3, 10, 5000])
 def test_a_broken_frame_ends_the_connection_as_it_did(broken: bytes, cut: int) -> None:
     found = []
-    for kind in (Whole, FrameScanner):
-        peer = with_scanner(RawPeer(), kind)
+    for kind in (Whole, ProtonInput):
+        peer = with_input(RawPeer(), kind)
         peer.accepted()
         good = peer.transfer(0, body(9 * KIB, 1))
         said = good + broken + peer.transfer(1, body(9 * KIB, 2))
@@ -391,8 +390,8 @@ def no_tag(peer: RawPeer) -> list[bytes]:
 )
 def test_what_proton_makes_of_an_odd_peer_is_what_comes_of_it(odd: Callable[[RawPeer], list[bytes]]) -> None:
     found = []
-    for kind in (Whole, FrameScanner):
-        peer = with_scanner(RawPeer(), kind)
+    for kind in (Whole, ProtonInput):
+        peer = with_input(RawPeer(), kind)
         peer.accepted(credit=100)
         events = peer.say(*odd(peer))
         messages = [(event.payloads, event.batches) for event in each(events, Transfers)]
@@ -424,11 +423,11 @@ def test_an_unfinished_message_on_a_control_link_is_waited_for() -> None:
 def test_numbers_of_payloads_begin_anew() -> None:
     peer = RawPeer()
     peer.accepted()
-    peer.engine._scanner._number = NUMBERS - 2
+    peer.engine._input._number = NUMBERS - 2
     sent = [body(9 * KIB, number) for number in range(5)]
     events = peer.say(*(peer.transfer(number, payload) for number, payload in enumerate(sent)))
     assert [payload for event in each(events, Transfers) for payload in event.payloads] == sent
-    assert peer.engine._scanner.parts == {}, "nothing is left of what was taken"
+    assert peer.engine._input.parts == {}, "nothing is left of what was taken"
 
 
 @pytest.mark.parametrize("descriptor", [b"\x53\x14", b"\x80" + bytes(7) + b"\x14"], ids=["short", "long"])

@@ -21,9 +21,8 @@ from holdfast.amqp import (
 )
 from holdfast.amqp.encoding.codec import encode_value
 from holdfast.amqp.encoding.counting import count_values
-from holdfast.amqp.engine.engine import FIRST_BYTES
+from holdfast.amqp.engine.frame_input import FIRST_BYTES, PIECE_RARE_FRAMES
 from holdfast.amqp.framing.disposition_range import MANY, deliveries_named
-from holdfast.amqp.framing.frame_scanner import PIECE_RARE_FRAMES
 from holdfast.amqp.framing.performatives import MAX_CONTROL_VALUES
 from holdfast.amqp.links.receiver_link import ReceiverLink
 from tests.attacks import wire
@@ -154,6 +153,7 @@ def test_an_engine_with_many_links_is_freed_a_few_at_a_time() -> None:
     assert [engine.free_some(100) for _ in range(4)] == [False, False, True, True]
     assert engine.closed
     assert not engine._scanner._data
+    assert not engine._input._data
 
 
 def test_a_piece_says_whether_attaches_have_ended_it() -> None:
