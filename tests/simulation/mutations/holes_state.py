@@ -149,7 +149,8 @@ def local_clock_in_apply() -> Iterator[None]:
     drifting = count()
 
     def by_own_clock(machine: PartitionMachine, index: int, batch: EntryBatch, *rest: Any) -> Any:
-        return store(machine, index, batch.stamped(batch.head.time_ms + next(drifting)), *rest)
+        head = batch.head._replace(time_ms=batch.head.time_ms + next(drifting))
+        return store(machine, index, batch._replace(head=head), *rest)
 
     with mock.patch.object(PartitionMachine, "_store", by_own_clock):
         yield
