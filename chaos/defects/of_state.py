@@ -12,7 +12,7 @@ from node.partition.consumer_groups.group_state import Commit, GroupTable, Owned
 from node.partition.idempotence.producer_init import Watches
 from node.partition.idempotence.producer_state import ALL_NEW, Known, ProducerRefusal, ProducerTable
 from node.partition.partition_replica import PartitionReplica
-from node.partition.raft_entry import EntryBatch
+from node.partition.raft_entry import EntryHead
 from node.partition.transactions.control_record import ControlType
 from node.partition.transactions.transaction_state import TransactionTable
 
@@ -22,7 +22,7 @@ from node.partition.transactions.transaction_state import TransactionTable
 def what_comes_again_is_stored_again() -> None:
     judge = ProducerTable.judge
 
-    def all_new(self: ProducerTable, batch: EntryBatch) -> Known | ProducerRefusal:
+    def all_new(self: ProducerTable, batch: EntryHead) -> Known | ProducerRefusal:
         verdict = judge(self, batch)
         return verdict if isinstance(verdict, ProducerRefusal) else ALL_NEW
 
@@ -44,7 +44,7 @@ def who_was_fenced_goes_on() -> None:
     Watches.tell = lambda self, fence: None  # type: ignore[method-assign]
     judge = ProducerTable.judge
 
-    def take(self: ProducerTable, batch: EntryBatch) -> Known | ProducerRefusal:
+    def take(self: ProducerTable, batch: EntryHead) -> Known | ProducerRefusal:
         verdict = judge(self, batch)
         return ALL_NEW if isinstance(verdict, ProducerRefusal) and verdict.code == "producer-stolen" else verdict
 

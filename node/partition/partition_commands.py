@@ -17,7 +17,7 @@ from holdfast.records.record_batch import Attributes, Damaged, read_batch
 from node.partition.consumer_groups.group_state import GroupCommand
 from node.partition.consumer_groups.group_state import decode_command as decode_group_command
 from node.partition.consumer_groups.group_state import encode_command as encode_group_bytes
-from node.partition.raft_entry import ENTRY_REGULAR, TAG_RECORD_BATCHES, EntryBatch, read_entry
+from node.partition.raft_entry import ENTRY_REGULAR, TAG_RECORD_BATCHES, EntryHead, read_entry
 from node.partition.transactions.control_record import Marker, marker_of
 from node.partition.transactions.transaction_commands import TransactionCommand
 from node.partition.transactions.transaction_commands import decode_command as decode_transaction_command
@@ -81,7 +81,7 @@ class OpenProducer:
 class Append:
     """Store the batches in this order, as far as they are new. Each has a result of its own."""
 
-    batches: tuple[EntryBatch, ...]
+    batches: tuple[EntryHead, ...]
 
 
 Command = Append | Marker | Trim | OpenProducer | GroupCommand | TransactionCommand

@@ -30,8 +30,9 @@ MAX_BATCHES = 256
 """Batches in one entry: `apply` looks at each head, some microseconds, within the leader's turn."""
 
 
-class EntryBatch(NamedTuple):
-    """The part of a batch that replicas decide by. The records stay in the entry, where nobody looks at them."""
+class EntryHead(NamedTuple):
+    """Head of a batch, with its place in the entry and its digests: replicas decide by these. The records stay in the
+    entry, where nobody looks at them."""
 
     head: BatchHead
     at: int  # byte of the entry at which it begins
@@ -53,19 +54,19 @@ def join(batches: Iterable[RecordBatch]) -> bytes:
     return b"".join(pieces)
 
 
-def read_entry(entry: bytes) -> tuple[EntryBatch, ...]:
+def read_entry(entry: bytes) -> tuple[EntryHead, ...]:
     """The heads of an entry's batches, checked.
 
     Raises:
         Damaged: one of them is no batch as it stands in a log. The entry is refused whole.
     """
-    batches: list[EntryBatch] = []
+    batches: list[EntryHead] = []
     at = len(_LEAD)
     while at < len(entry) or not batches:
         head, end = read_head(entry, at)
         if (head.base_offset, head.first, head.events) != (-1, 0, head.record_count) or head.time_ms < 0:
             raise Damaged(f"a batch of {head.record_count} records says its place, and at {head.time_ms} ms")
-        batches.append(EntryBatch(head, at, end - at, digests_in(entry, at + HEAD_BYTES, head)))
+        batches.append(EntryHead(head, at, end - at, digests_in(entry, at + HEAD_BYTES, head)))
         at = end
         if len(batches) > MAX_BATCHES:
             raise Damaged(f"an entry of more than {MAX_BATCHES} batches")

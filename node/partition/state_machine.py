@@ -45,7 +45,7 @@ from node.partition.idempotence.producer_state import (
     rows_of,
 )
 from node.partition.partition_commands import Append, Command, OpenProducer, Trim, UnknownCommand, decode
-from node.partition.raft_entry import EntryBatch
+from node.partition.raft_entry import EntryHead
 from node.partition.transactions.control_record import Marker
 from node.partition.transactions.transaction_commands import Begin, Prepare, StageOffset
 from node.partition.transactions.transaction_state import (
@@ -278,7 +278,7 @@ class PartitionMachine:
             effects += effect
         return tuple(results), tuple(effects)
 
-    def _append_batch(self, index: int, batch: EntryBatch) -> tuple[Stored, tuple[Effect, ...]]:
+    def _append_batch(self, index: int, batch: EntryHead) -> tuple[Stored, tuple[Effect, ...]]:
         numbering = batch.head.numbering
         if numbering is None:
             return self._store(index, batch, ())
@@ -308,7 +308,7 @@ class PartitionMachine:
         return result, effects
 
     def _store(
-        self, index: int, batch: EntryBatch, known: tuple[StoredAt, ...], skip: int = 0
+        self, index: int, batch: EntryHead, known: tuple[StoredAt, ...], skip: int = 0
     ) -> tuple[AppendAccepted, tuple[Effect, ...]]:
         """Give the records after the first `skip` their offsets."""
         state = self.state

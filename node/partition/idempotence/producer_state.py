@@ -51,7 +51,7 @@ import msgspec
 
 from holdfast.records.record_batch import DIGEST_BYTES, SEQUENCES
 from node.partition.partition_commands import OpenProducer
-from node.partition.raft_entry import EntryBatch
+from node.partition.raft_entry import EntryHead
 
 MAX_PRODUCER_ID = (1 << 63) - 1
 MAX_EPOCH = (1 << 15) - 1
@@ -245,7 +245,7 @@ class ProducerTable:
 
     # ------------------------------------------------------------ records
 
-    def judge(self, batch: EntryBatch) -> Known | ProducerRefusal:
+    def judge(self, batch: EntryHead) -> Known | ProducerRefusal:
         """Judge a producer's batch, without changing anything."""
         head = batch.head
         producer = self._by_id.get(head.producer_id)
@@ -264,7 +264,7 @@ class ProducerTable:
             return ALL_NEW
         return compare(producer, batch)
 
-    def accept(self, batch: EntryBatch, stored: StoredAt, clock_ms: int) -> None:
+    def accept(self, batch: EntryHead, stored: StoredAt, clock_ms: int) -> None:
         """Note a batch that was judged `Known`; `stored`: the offsets of its last records, which were new."""
         head = batch.head
         producer = self._by_id[head.producer_id]
@@ -276,7 +276,7 @@ class ProducerTable:
         while self.memory_bytes > MEMORY_BYTES:
             self._make_room()
 
-    def _remember(self, producer: Producer, batch: EntryBatch, stored: StoredAt) -> None:
+    def _remember(self, producer: Producer, batch: EntryHead, stored: StoredAt) -> None:
         before = producer.memory_bytes
         remember(producer, batch, stored, REMEMBERED_EVENTS)
         self.memory_bytes += producer.memory_bytes - before
@@ -358,7 +358,7 @@ def _stolen(producer: Producer, epoch: int) -> str:
     )
 
 
-def remember(producer: Producer, batch: EntryBatch, stored: StoredAt, least_events: int) -> None:
+def remember(producer: Producer, batch: EntryHead, stored: StoredAt, least_events: int) -> None:
     """Remember the last records of the batch, which were new and are stored there now. `least_events`: as of
     REMEMBERED_EVENTS."""
     count = batch.head.record_count
@@ -369,7 +369,7 @@ def remember(producer: Producer, batch: EntryBatch, stored: StoredAt, least_even
     _shorten(producer, least_events)
 
 
-def compare(producer: Producer, batch: EntryBatch) -> Known | ProducerRefusal:
+def compare(producer: Producer, batch: EntryHead) -> Known | ProducerRefusal:
     """Compare a batch that does not begin with the next number: tell how much of its front is stored, with the same
     digests."""
     head, digests = batch.head, batch.marks

@@ -58,7 +58,7 @@ from node.partition.idempotence.producer_state import (
     compare,
     remember,
 )
-from node.partition.raft_entry import EntryBatch
+from node.partition.raft_entry import EntryHead
 from node.partition.transactions.aborted_transactions import AbortedRange, AbortedRanges
 from node.partition.transactions.control_record import Marker
 from node.partition.transactions.last_stable_offset import LastStableOffset
@@ -213,7 +213,7 @@ class TransactionTable:
 
     # ------------------------------------------------------------ events
 
-    def judge(self, batch: EntryBatch) -> Known | TransactionRefused | ProducerRefusal:
+    def judge(self, batch: EntryHead) -> Known | TransactionRefused | ProducerRefusal:
         """Judge a batch of a transaction, without changing anything."""
         head = batch.head
         found = self.get(head.producer_id, head.producer_epoch)
@@ -239,7 +239,7 @@ class TransactionTable:
             " no more until retention has removed some; roll back less, or keep the log for a shorter time",
         )
 
-    def accept(self, batch: EntryBatch, stored: StoredAt) -> None:
+    def accept(self, batch: EntryHead, stored: StoredAt) -> None:
         """Note a batch that was judged Known, and whose last records, at least one, are stored there now."""
         found = self._open[batch.head.producer_id]
         remember(found.producer, batch, stored, LEAST_EVENTS)

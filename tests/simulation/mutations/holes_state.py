@@ -35,7 +35,7 @@ from node.partition.idempotence.producer_state import (
     ProducerTable,
 )
 from node.partition.partition_replica import PartitionReplica
-from node.partition.raft_entry import EntryBatch
+from node.partition.raft_entry import EntryHead
 from node.partition.state_machine import PartitionMachine
 from node.raft_loop import TurnInput
 from tests.simulation.world import scarce_memory
@@ -86,7 +86,7 @@ def no_dedup() -> Iterator[None]:
     """What comes again is stored again."""
     judge = ProducerTable.judge
 
-    def all_new(producers: ProducerTable, batch: EntryBatch) -> Known | ProducerRefusal:
+    def all_new(producers: ProducerTable, batch: EntryHead) -> Known | ProducerRefusal:
         verdict = judge(producers, batch)
         return verdict if isinstance(verdict, ProducerRefusal) else ALL_NEW
 
@@ -99,7 +99,7 @@ def gaps_allowed() -> Iterator[None]:
     """A number behind a gap is taken."""
     judge = ProducerTable.judge
 
-    def take(producers: ProducerTable, batch: EntryBatch) -> Known | ProducerRefusal:
+    def take(producers: ProducerTable, batch: EntryHead) -> Known | ProducerRefusal:
         verdict = judge(producers, batch)
         return ALL_NEW if isinstance(verdict, ProducerRefusal) and verdict.code == "out-of-order" else verdict
 
@@ -112,7 +112,7 @@ def no_fencing() -> Iterator[None]:
     """A producer whose id was taken over may go on."""
     judge = ProducerTable.judge
 
-    def take(producers: ProducerTable, batch: EntryBatch) -> Known | ProducerRefusal:
+    def take(producers: ProducerTable, batch: EntryHead) -> Known | ProducerRefusal:
         verdict = judge(producers, batch)
         return ALL_NEW if isinstance(verdict, ProducerRefusal) and verdict.code == "producer-stolen" else verdict
 
@@ -148,7 +148,7 @@ def local_clock_in_apply() -> Iterator[None]:
     store = PartitionMachine._store
     drifting = count()
 
-    def by_own_clock(machine: PartitionMachine, index: int, batch: EntryBatch, *rest: Any) -> Any:
+    def by_own_clock(machine: PartitionMachine, index: int, batch: EntryHead, *rest: Any) -> Any:
         head = batch.head._replace(time_ms=batch.head.time_ms + next(drifting))
         return store(machine, index, batch._replace(head=head), *rest)
 

@@ -9,7 +9,7 @@ from unittest import mock
 
 from node.partition.idempotence import producer_state
 from node.partition.idempotence.producer_state import FORGOTTEN, Known, Producer, ProducerRefusal
-from node.partition.raft_entry import EntryBatch
+from node.partition.raft_entry import EntryHead
 
 BOUNDS = {"MEMORY_BYTES": 200, "LEAST_EVENTS": 2, "REMEMBERED_BATCHES": 1}
 
@@ -19,7 +19,7 @@ def scarce_memory(schedule: Any) -> Iterator[None]:
     """Counts the batches of which some record was known by its number only."""
     compare = producer_state.compare
 
-    def counting(producer: Producer, batch: EntryBatch) -> Known | ProducerRefusal:
+    def counting(producer: Producer, batch: EntryHead) -> Known | ProducerRefusal:
         verdict = compare(producer, batch)
         places = verdict.places if isinstance(verdict, Known) else verdict.known.places
         schedule.done["place forgotten"] += any(place.base_offset == FORGOTTEN for place in places)

@@ -9,7 +9,7 @@ from node.listener.incoming.idempotent_producers.idempotent_link import CREDIT_L
 from node.partition.idempotence import producer_state as rules
 from node.partition.idempotence.producer_state import FORGOTTEN, Known, ProducerTable, StoredAt
 from node.partition.partition_commands import OpenProducer
-from node.partition.raft_entry import EntryBatch, read_entry
+from node.partition.raft_entry import EntryHead, read_entry
 from node.partition.state_machine import AppendAccepted, AppendRejected
 from tests.batches import entry_of
 from tests.unit.partition.idempotence.producing import ProducedLog, code
@@ -79,7 +79,7 @@ def test_all_that_busy_producers_have_under_way_is_known_after_a_failover() -> N
     ]
     batches = [batch for one in entries for batch in read_entry(one)]
 
-    def of(producer: int, batch: EntryBatch) -> EntryBatch:
+    def of(producer: int, batch: EntryHead) -> EntryHead:
         return batch._replace(head=batch.head._replace(producer_id=producer))
 
     index = 0
