@@ -138,30 +138,35 @@ class Balancer:
         return Ok()
 
     def _broken_off(self, plan: BalancePlan, refusal: Refusal, stated: int, asked: int) -> Refusal:
-        """Say which partitions of a plan are stated, after a command of it was refused. `asked`: partitions in the
-        commands so far."""
+        """Say what was wanted, what was done and what is left, after a command of a plan was refused. `asked`:
+        partitions in the commands so far."""
         is_unknown = refusal.code == "unknown"
         if not stated and not is_unknown:
             return _stale(plan, refusal)
         every, first_without = len(plan.reassignments), asked if is_unknown else stated
         parts = (
-            (0, stated, "are stated, and go on by themselves"),
-            (stated, first_without, "may be stated"),
-            (first_without, every, "are not stated"),
+            (0, stated, "moves, or waits for its turn", "move, or wait for their turn"),
+            (stated, first_without, "may move, or not: its answer was lost", "may move, or not: their answer was lost"),
+            (first_without, every, "stays where it is", "stay where they are"),
         )
-        told = "; ".join(f"{self._shown(plan, first, end)} {what}" for first, end, what in parts if first < end)
+        told = ". ".join(
+            f"{self._shown(plan, first, end)} {one if end - first == 1 else more}"
+            for first, end, one, more in parts
+            if first < end
+        )
         return Refusal(
             refusal.code,
-            f"plan {plan.digest} was broken off: {refusal.message}. Of its {every} partitions, in its order: {told}. "
-            "`holdfast cluster moves` lists what is stated, and cancels it. Another --dry-run shows what is left to do",
+            f"plan {plan.digest} was broken off: {refusal.message}. It was to move {every} partition(s). {told}. "
+            "`holdfast cluster moves` lists what moves, and cancels it. Another --dry-run shows what is left to do",
         )
 
     def _shown(self, plan: BalancePlan, first: int, end: int) -> str:
-        """Partitions of a plan, by their places in it, and by the names of the first and the last one."""
-        items = plan.reassignments
-        if end - first == 1:
-            return f"{end} ({self._name(items[first].group)})"
-        return f"{first + 1} to {end} ({self._name(items[first].group)} to {self._name(items[end - 1].group)})"
+        """Some partitions of a plan: how many, where in its order, and the names of the first and the last one."""
+        items, count = plan.reassignments, end - first
+        which = "The first" if not first else "The last" if end == len(items) else "The next"
+        if count == 1:
+            return f"{which} one ({self._name(items[first].group)})"
+        return f"{which} {count} ({self._name(items[first].group)} to {self._name(items[end - 1].group)})"
 
     def _name(self, group: int) -> str:
         found = self._view.group(group)

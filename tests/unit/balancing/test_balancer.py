@@ -225,16 +225,19 @@ def _place(move: dict[str, Any]) -> str:
     ("code", "pieces", "told"),
     [
         ("unavailable", 0, "cannot be carried out any more: no leader"),
-        ("unknown", 0, "no leader. Of its 12 partitions, in its order: 1 to 5 ({0} to {4}) may be stated; "
-                       "6 to 12 ({5} to {11}) are not stated."),
-        ("not-allowed", 1, "1 to 5 ({0} to {4}) are stated, and go on by themselves; "
-                           "6 to 12 ({5} to {11}) are not stated."),
-        ("unknown", 1, "1 to 5 ({0} to {4}) are stated, and go on by themselves; 6 to 10 ({5} to {9}) may be stated; "
-                       "11 to 12 ({10} to {11}) are not stated."),
-        ("unknown", 2, "1 to 10 ({0} to {9}) are stated, and go on by themselves; 11 to 12 ({10} to {11}) may be"),
+        ("unknown", 0, "no leader. It was to move 12 partition(s). "
+                       "The first 5 ({0} to {4}) may move, or not: their answer was lost. "
+                       "The last 7 ({5} to {11}) stay where they are. `"),
+        ("not-allowed", 1, "The first 5 ({0} to {4}) move, or wait for their turn. "
+                           "The last 7 ({5} to {11}) stay where they are. `"),
+        ("unknown", 1, "The first 5 ({0} to {4}) move, or wait for their turn. "
+                       "The next 5 ({5} to {9}) may move, or not: their answer was lost. "
+                       "The last 2 ({10} to {11}) stay where they are. `"),
+        ("unknown", 2, "The first 10 ({0} to {9}) move, or wait for their turn. "
+                       "The last 2 ({10} to {11}) may move, or not: their answer was lost. `"),
     ],
 )  # fmt: skip
-async def test_a_plan_that_is_broken_off_says_what_is_stated(
+async def test_a_plan_that_is_broken_off_says_what_was_wanted_what_was_done_and_what_is_left(
     code: str, pieces: int, told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(balancer, "IN_ONE_COMMAND", 5)
@@ -264,7 +267,7 @@ async def test_a_plan_of_one_partition_that_is_broken_off_names_it(monkeypatch: 
 
     monkeypatch.setattr(cluster, "execute", breaking_off)
     last = _place(shown["moves"][-1])
-    with pytest.raises(AdminRequestFailed, match=rf"; 12 \({last}\) are not stated"):
+    with pytest.raises(AdminRequestFailed, match=rf"\. The last one \({last}\) stays where it is\. "):
         await cluster.admin("cluster.balance", apply=shown["digest"])
 
 
