@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
@@ -12,8 +13,8 @@ from cluster.raft.elections.election import Election
 from cluster.raft.group import RaftGroup
 from cluster.raft.interfaces import NodeId
 from cluster.raft.log.log_store import LogStore
-from cluster.raft.membership import configuration_rows
-from cluster.raft.membership.changes import LeaderView, MoveEnded, NextStep, Wish
+from cluster.raft.membership import changes, configuration_rows
+from cluster.raft.membership.changes import AppendConfiguration, LeaderView, MoveEnded, NextStep, Wish
 from cluster.raft.membership.configuration import Configuration, final
 from cluster.raft.membership.configuration_rows import ConfigurationRows
 from cluster.raft.membership.member_changes import MemberChanges
@@ -251,6 +252,60 @@ def a_cancel_is_no_entry() -> Hole:
             board.judges[group].told_cancelled.add(wish.move)
 
     with mock.patch.object(RaftGroup, "next_step", step), mock.patch.object(Board, "finish", told):
+        yield
+
+
+@contextlib.contextmanager
+def _anything_may_follow() -> Hole:
+    """Neither the leader nor who hears of a change looks whether it may be made."""
+    with (
+        mock.patch.object(MemberChanges, "require"),
+        mock.patch.object(configuration_rows, "is_legal", return_value=True),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def a_cancel_takes_back_what_both_sets_decide() -> Hole:
+    """Redpanda 8322. A cancel is not too late when it meets J: the old set alone is to decide again."""
+    next_step = RaftGroup.next_step
+
+    def back(group: RaftGroup, wish: Wish | None) -> NextStep:
+        found, latest = next_step(group, wish), group.configuration
+        if wish is None or latest is None or not (wish.is_cancelled and latest.is_joint):
+            return found
+        if isinstance(found, changes.AwaitCondition):
+            return found
+        return AppendConfiguration(
+            replace(
+                latest, version=latest.version + 1, voters=latest.outgoing, outgoing=frozenset(),
+                learners=frozenset(), move=0, ended=latest.move,
+            )
+        )  # fmt: skip
+
+    with mock.patch.object(RaftGroup, "next_step", back), _anything_may_follow():
+        yield
+
+
+@contextlib.contextmanager
+def leaders_that_left_go_on() -> Hole:
+    """A leader ends the joint phase also where it votes no more, and stays."""
+
+    def at_once(latest: Configuration, view: LeaderView) -> NextStep:
+        return AppendConfiguration(final(latest))
+
+    with mock.patch.object(changes, "_leave_joint", at_once), _anything_may_follow():
+        yield
+
+
+@contextlib.contextmanager
+def learners_campaign() -> Hole:
+    """Who has no vote asks for those of others."""
+
+    def anybody(membership: Membership) -> bool:
+        return membership.configuration is not None
+
+    with mock.patch.object(Membership, "may_campaign", property(anybody)):
         yield
 
 

@@ -12,6 +12,7 @@ from cluster.raft.membership.changes import AwaitCondition, Wish
 from cluster.raft.membership.configuration import Replica, joint, with_learner
 from cluster.raft.proposal_outcomes import ChangeRefused, OtherBirth
 from cluster.raft.replication.append_sender import FAR_ENTRIES
+from cluster.raft.replication.message_encoding import Stamp
 from node.startup.bootstrap import Bootstrap
 from tests.unit.raft.cluster import GROUP, kinds
 from tests.unit.raft.membership.moving import MovingStage, ignored, led, swap
@@ -366,6 +367,20 @@ def test_nobody_rests_while_a_change_is_open() -> None:
     stage.move(swap(4, 17, C))
     stage.close(3)
     stage.until(lambda: stage.group(1).is_quiet)
+
+
+def test_a_question_of_a_replica_that_left_wakes_nobody() -> None:
+    """H16 of the review. Else one that does not hear that it left would keep the group from its rest for ever."""
+    stage = led(quiesce_after_s=0.05)
+    stage.move(swap(4, 17, C))
+    stage.until(lambda: stage.group(1).is_quiet)
+    stage.close(3)
+    group = stage.group(1)
+    for sender, is_quiet in ((3, True), (2, False)):
+        question = Stamp(GROUP, 1).vote_request(group.term + 1, (group.last_index, group.term), pre=True)
+        stage.inject(sender, 1, question)
+        stage.run(0.02)
+        assert group.is_quiet == is_quiet, f"asked by {sender}"
 
 
 def test_a_wish_wakes_a_group_that_rests() -> None:
