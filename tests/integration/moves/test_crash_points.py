@@ -14,12 +14,15 @@ import pytest
 
 from holdfast.client.errors import HoldfastError
 from tests.integration.clusters.cluster import Cluster, wait_until
+from tests.integration.conftest import number_from
 from tests.integration.judges.judging import judge
 from tests.integration.moves.moving import reassign, replicas, wait_settled
 from tests.integration.workloads.holdfast_producer import HoldfastProducer
 
 pytestmark = pytest.mark.cluster
 
+TIMES = number_from("HOLDFAST_CRASHES", 1)
+"""Each point is met so often, by leaders and nodes that are others each time."""
 OF_LEADERS = [
     "move-before-learner",
     "move-after-learner",
@@ -37,7 +40,7 @@ OF_FOLLOWERS = [
 ]
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(300 + 300 * TIMES)
 @pytest.mark.parametrize("count", [1, 3], ids=["one-replica", "three-replicas"])
 def test_a_crash_between_any_two_steps_of_a_move_loses_nothing(
     tmp_path: Path, make_cluster: Callable[..., Cluster], count: int
@@ -49,7 +52,7 @@ def test_a_crash_between_any_two_steps_of_a_move_loses_nothing(
     log = cluster.create("trades", 1, count)
     producer = HoldfastProducer(cluster.addresses, log, "0", "numbered", idempotent=True).begin()
     producer.wait_for(100)
-    for point in OF_LEADERS + OF_FOLLOWERS:
+    for point in (OF_LEADERS + OF_FOLLOWERS) * TIMES:
         at = replicas(cluster, log)["0"]
         coming = next(node for node in cluster.nodes if node not in at)
         target = [*at[1:], coming]

@@ -129,7 +129,7 @@ def test_more_and_fewer_replicas_while_a_log_is_used(make_cluster: Callable[...,
     load.judge()
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(220 + 60 * ROUNDS)
 def test_moves_that_are_cancelled_at_any_moment(make_cluster: Callable[..., Cluster], log_name: str) -> None:
     cluster, load, chance = _loaded(make_cluster, log_name)
     for _ in range(4 * ROUNDS):
