@@ -232,8 +232,9 @@ EVENT_STREAMS_CAPABILITY: Final = "AMQP_EVENT_STREAMS_V1_0"
 ANONYMOUS_RELAY_CAPABILITY: Final = "ANONYMOUS-RELAY"  # senders without a target are served
 LINK_REDIRECT_CAPABILITY: Final = "amqp:link:redirect"
 
-OPEN_NODES: Final = "holdfast:nodes"  # told in the node's open: a list of lists (network-host, port, hostname), the
-# addresses of other nodes for clients of this listener, at most TOLD_NODES; where to turn to when this node is gone
+OPEN_NODES: Final = "holdfast:nodes"  # told in the node's open, and in its close when it stops: a list of lists
+# (network-host, port, hostname), the addresses of other nodes for clients of this listener, at most TOLD_NODES; where
+# to turn to when this node is gone
 TOLD_NODES: Final = 16
 
 LINK_PARTITION: Final = "event-streams-partition"

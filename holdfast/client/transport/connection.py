@@ -14,6 +14,7 @@ batches.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 import ssl
@@ -83,7 +84,7 @@ class ClientConnection(asyncio.Protocol):
     def __init__(self, address: Address, engine: Engine) -> None:
         self.address = address
         self.other_nodes: Sequence[Address] = ()
-        """Nodes of the cluster that the node at this address has told of."""
+        """Nodes of the cluster that the node at this address has told of last."""
         self.tls: ssl.SSLObject | None = None
         self._working: asyncio.Task[None] | None = None
         self._engine = engine
@@ -439,6 +440,9 @@ class ClientConnection(asyncio.Protocol):
 
     def _on_closed(self, event: ConnectionClosed) -> None:
         error = event.error
+        if error is not None and protocol.OPEN_NODES in error.info:
+            with contextlib.suppress(ProtocolError):  # it has said all that matters
+                self.other_nodes = _addresses(error.info[protocol.OPEN_NODES], self.address)
         if error is None or error.condition == CONNECTION_FORCED:
             self._left()
         if self._error is None:

@@ -546,4 +546,6 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     def forced(self) -> Error:
-        return Error(CONNECTION_FORCED, f"node {self.broker.node_id} is stopping; connect to another node")
+        """End for a node that stops. It tells of the others once more: since the open, other nodes may have come."""
+        why = f"node {self.broker.node_id} is stopping; connect to another node"
+        return Error(CONNECTION_FORCED, why, {protocol.OPEN_NODES: self._other_nodes()})

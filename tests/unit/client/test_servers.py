@@ -33,6 +33,12 @@ def by_force(node: TinyNode) -> None:
         connection.flush()
 
 
+def stops(node: TinyNode, told: object) -> None:
+    (connection,) = node.connections
+    connection.engine.close(Error("amqp:connection:forced", "it stops", {protocol.OPEN_NODES: told}))
+    connection.flush()
+
+
 def without_a_word(node: TinyNode) -> None:
     for connection in list(node.connections):
         connection.transport.close()
@@ -215,6 +221,24 @@ async def test_a_client_forgets_nodes_that_are_no_longer_told_of(pair: tuple[Tin
     await known.connection(Address.parse(second.address))
     assert [one.port for one in known._nodes] == [second.port, first.port]
     await known.close()
+
+
+async def test_a_node_that_stops_tells_of_the_others_once_more(pair: tuple[TinyNode, TinyNode]) -> None:
+    """The client sleeps, so it hears of nodes that came since it connected in no other way."""
+    first, second = pair
+    known = network.Network(first.address)
+    await known.connection(Address.parse(first.address))
+    stops(first, [["127.0.0.1", uint(second.port), ""]])
+    await eventually(lambda: str(known._entry()) == second.address)
+    await known.close()
+
+
+async def test_last_words_that_make_no_sense_are_passed_over(node: TinyNode) -> None:
+    connection = await ClientConnection.open(Address.parse(node.address))
+    stops(node, 7)
+    await eventually(lambda: connection.is_closed)
+    assert connection.other_nodes == []
+    await connection.close()
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from holdfast import protocol
-from holdfast.amqp import ConnectionOpened, Engine
+from holdfast.amqp import ConnectionClosed, ConnectionOpened, Engine
 from node.listener.broker_interface import AmqpAddress
 from tests.unit.listener.support.single import SingleNode
 
@@ -45,3 +45,28 @@ async def test_a_name_that_is_the_host_itself_is_not_told_twice(node: SingleNode
     node.addresses[2] = AmqpAddress("h2", "h2", 5672)
     peer, _ = await opened(node)
     assert peer.remote_properties[protocol.OPEN_NODES] == [["h2", 5672, ""]]
+
+
+async def test_a_node_that_stops_tells_of_those_that_came_since(node: SingleNode) -> None:
+    """In an error that fits into the smallest frame, too."""
+    peer = Engine("client", container_id="told", max_frame_size=SMALLEST_FRAME)
+    peer.open()
+    reader, writer = await asyncio.open_connection("127.0.0.1", node.port)
+    stopping: asyncio.Task[None] | None = None
+    async with asyncio.timeout(60):
+        while True:
+            writer.write(peer.data_to_send())
+            peer.receive(await reader.read(65536))
+            for event in peer.events():
+                if isinstance(event, ConnectionOpened):
+                    for number in range(2, 32):
+                        node.addresses[number] = AmqpAddress(f"n{number}", f"h{number}", 5672)
+                    stopping = asyncio.create_task(node.listener.stop())
+                elif isinstance(event, ConnectionClosed):
+                    assert event.error is not None
+                    assert ["h2", 5672, "n2"] in event.error.info[protocol.OPEN_NODES]
+                    writer.write(peer.data_to_send())
+                    writer.close()
+                    assert stopping is not None
+                    await stopping
+                    return
