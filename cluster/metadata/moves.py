@@ -283,7 +283,7 @@ def _check_target(
     unknown = [node for node in target if node not in state.nodes]
     if unknown:
         known = ", ".join(map(str, sorted(state.nodes)))
-        raise CommandRefused("not-found", f"{name}: node {unknown[0]} was never registered; registered: {known}")
+        raise CommandRefused("not-found", f"{name}: node {unknown[0]} is not registered; registered: {known}")
     unable = [node for node in target if node not in able and node not in record.replicas]
     if unable:
         raise CommandRefused("not-allowed", f"{name}: node {unable[0]} leaves the cluster; choose another one")

@@ -103,7 +103,7 @@ def test_what_cannot_be_is_refused_with_a_reason(make_cluster: Callable[..., Clu
     cluster.start()
     log = cluster.create(log_name, 1, 2)
     for words, reason in (
-        ((f"{log}/0", "--to", "1,9"), f"{log}/0: node 9 was never registered"),
+        ((f"{log}/0", "--to", "1,9"), f"{log}/0: node 9 is not registered"),
         ((f"{log}/0", "--to", "1,1"), f"{log}/0: a node is named twice"),
         ((f"{log}/0", "--to", "1,2,3"), f"log {log} has 2 replicas, and 3 nodes are named"),
         ((f"{log}/7", "--to", "1,2"), "partition 7 does not exist: log"),

@@ -26,6 +26,7 @@ from cluster.metadata import (
     readmit_node,
     reassign,
     register_node,
+    remove_node,
     set_rack,
     stall_move,
 )
@@ -136,7 +137,7 @@ def test_who_comes_back_to_a_node_is_another_replica() -> None:
 
 
 REFUSED: dict[str, tuple[tuple[int, ...], str]] = {
-    "an unknown node": ((1, 2, 9), "not-found: a/0: node 9 was never registered; registered: 1, 2, 3, 4, 5"),
+    "an unknown node": ((1, 2, 9), "not-found: a/0: node 9 is not registered; registered: 1, 2, 3, 4, 5"),
     "a node twice": ((1, 2, 2), "invalid-argument: a/0: a node is named twice"),
     "nobody": ((), "invalid-argument: a/0 would have no replica"),
     "too many": ((1, 2, 3, 4, 5, 6, 7, 8), "invalid-argument: a/0: 8 replicas, and a partition has at most 7"),
@@ -150,6 +151,17 @@ def test_an_impossible_target_is_refused_with_all_that_is_asked_for_beside_it(ta
     metadata.log(partitions=2)
     other = (metadata.record("1").group, 0, (1, 2, 4))
     assert says in metadata.refused(reassign([other, (metadata.record().group, 0, target)]))
+
+
+def test_a_node_that_leaves_or_has_left_gets_no_replica() -> None:
+    metadata = Metadata()
+    metadata.log()
+    metadata.done(leave_node(4))
+    assert "not-allowed: a/0: node 4 leaves the cluster; choose another one" in metadata.refused(aim(metadata, 1, 2, 4))
+    metadata.done(remove_node(4))
+    assert "not-found: a/0: node 4 is not registered; registered: 1, 2, 3, 5" in metadata.refused(
+        aim(metadata, 1, 2, 4)
+    )
 
 
 def test_what_was_decided_for_other_replicas_is_refused() -> None:
