@@ -46,29 +46,27 @@ def make_bundle(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]
     return make
 
 
-@pytest.fixture(scope="module")
-def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostNetwork]:
-    """Three bare hosts, up."""
+def hosts_up(tmp_path_factory: pytest.TempPathFactory, count: int) -> Iterator[HostNetwork]:
+    """So many bare hosts, up, until the next step of the iteration."""
     if why_not():
         pytest.skip(why_not())
-    network = HostNetwork(tmp_path_factory.mktemp("hosts"), 3)
+    network = HostNetwork(tmp_path_factory.mktemp("hosts"), count)
     try:
         network.start()
         yield network
     finally:
         network.close()
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostNetwork]:
+    """Three bare hosts, up."""
+    yield from hosts_up(tmp_path_factory, 3)
 
 
 @pytest.fixture(scope="module")
 def one_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostNetwork]:
-    if why_not():
-        pytest.skip(why_not())
-    network = HostNetwork(tmp_path_factory.mktemp("hosts"), 1)
-    try:
-        network.start()
-        yield network
-    finally:
-        network.close()
+    yield from hosts_up(tmp_path_factory, 1)
 
 
 @pytest.fixture

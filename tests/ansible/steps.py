@@ -48,6 +48,12 @@ def whole(host: NetworkHost) -> bool:
     return bool(asked) and bool(json.loads(asked)["healthy"])
 
 
+def node_numbers(host: NetworkHost) -> list[int]:
+    """The nodes that the cluster has."""
+    told = host.ssh(f"holdfast node list --json --server {host.inside}:5672")
+    return [node["node"] for node in json.loads(told.stdout)["nodes"]]
+
+
 def running(host: NetworkHost) -> str:
     """Nodes and ZooKeeper servers, with their numbers: others after a restart."""
     return host.ssh("ps -e -o pid=,args= | grep -E -e '-m node|QuorumPeerMain' | grep -v grep").stdout
@@ -78,9 +84,9 @@ def beside(space: Space, module: str, *arguments: str) -> Iterator[Callable[[], 
         process.communicate()
 
 
-def under_load(network: HostNetwork, per_second: int, *login: str) -> Any:
-    """`login`: a user, and the file with the password."""
-    servers = ",".join(f"{host.outside}:5672" for host in network.hosts)
+def under_load(network: HostNetwork, per_second: int, *login: str, hosts: Sequence[NetworkHost] = ()) -> Any:
+    """`login`: a user, and the file with the password. `hosts`: where clients begin, else anywhere."""
+    servers = ",".join(f"{host.outside}:5672" for host in hosts or network.hosts)
     return beside(network.client, "load", servers, LOG, str(PARTITIONS), str(per_second), *login)
 
 

@@ -9,7 +9,7 @@ import pytest
 from tests.ansible.conftest import whole_of_provisioning
 from tests.ansible.hosts.network import HostNetwork, NetworkHost
 from tests.ansible.playbooks import ControlHost
-from tests.ansible.steps import done, running
+from tests.ansible.steps import done, node_numbers, running
 
 
 @whole_of_provisioning
@@ -36,7 +36,7 @@ def test_nodes_come_go_and_are_replaced(network: HostNetwork, control: ControlHo
 
     control.groups["holdfast_nodes"] = ["n1", "n2", "n3"]
     done(control.play("scale-out", "-e", "balance=true"))
-    assert nodes(first) == [1, 2, 3]
+    assert node_numbers(first) == [1, 2, 3]
     assert held(first)[3] > 0
     done(control.play("scale-out"))
     done(control.play("site"))
@@ -44,14 +44,14 @@ def test_nodes_come_go_and_are_replaced(network: HostNetwork, control: ControlHo
     assert done(control.play("site")).changed == 0
 
     done(control.play("scale-in", "-e", "nodes=n2", "-e", "wipe=true"))
-    assert nodes(first) == [1, 3]
+    assert node_numbers(first) == [1, 3]
     assert running(second) == ""
     done(control.play("scale-in", "-e", "nodes=n2"))
 
     control.hosts["n2"]["holdfast_node_id"] = 4
     control.groups["holdfast_nodes"] = ["n1", "n2", "n3"]
     done(control.play("replace-node", "-e", "old=n3", "-e", "new=n2"))
-    assert nodes(first) == [1, 4]
+    assert node_numbers(first) == [1, 4]
     assert running(third) == ""
     control.groups["holdfast_nodes"] = ["n1", "n2"]
     done(control.play("site"))
@@ -59,11 +59,6 @@ def test_nodes_come_go_and_are_replaced(network: HostNetwork, control: ControlHo
     read = first.ssh(f"holdfast consume events --from earliest --until-end --server {first.inside}:5672")
     assert sorted(read.stdout.split()) == sorted(map(str, range(1, 101))), read.stderr
     assert running(first) == before[0]
-
-
-def nodes(host: NetworkHost) -> list[int]:
-    told = host.ssh(f"holdfast node list --json --server {host.inside}:5672")
-    return [node["node"] for node in json.loads(told.stdout)["nodes"]]
 
 
 def held(host: NetworkHost) -> dict[int, int]:

@@ -51,13 +51,25 @@ def test_scaling_in_refuses_nodes_that_are_not_there_and_to_leave_none(tmp_path:
     assert f"nodes: {', '.join(leaving.split(',')) or '(none)'}; name some of the nodes n1, n2, n3, and not all" in said
 
 
-@pytest.mark.parametrize(("old", "new"), [("n9", "n1"), ("n1", "n9"), ("n1", "n1")])
-def test_replacing_refuses_nodes_that_are_not_there(tmp_path: Path, old: str, new: str) -> None:
+REPLACED = [
+    ("n9", "n1"),
+    ("n1", "n9"),
+    ("n1", "n1"),
+    ("", "n1"),
+    ("n1,n2", "n3"),
+    ("n1,n2", "n3,n3"),
+    ("n1,n2", "n3,n1"),
+]
+
+
+@pytest.mark.parametrize(("old", "new"), REPLACED)
+def test_replacing_refuses_nodes_that_are_not_there_or_named_twice(tmp_path: Path, old: str, new: str) -> None:
     status, said = played(
         tmp_path, COLLECTION / "playbooks/replace-node.yml", 3, "-e", json.dumps({"old": old, "new": new})
     )
     assert status != 0
-    assert f"old: {old}, new: {new}; name two of the nodes n1, n2, n3" in said
+    told = ", ".join(old.split(",")) or "(none)"
+    assert f"old: {told}, new: {', '.join(new.split(','))}; name as many of the nodes n1, n2, n3 for each" in said
 
 
 def rendered(directory: Path, nodes: int, **variables: Any) -> tuple[dict[str, Path], dict[str, dict[str, Any]]]:
