@@ -90,8 +90,8 @@ class GroupJudge:
                     f"{configuration} have not"
                 )
 
-    def speaks(self, node: int, birth: int) -> None:
-        """A replica has promised something."""
+    def speaks(self, node: int, birth: int, held: int) -> None:
+        """A replica has promised something. `held`: entries that it says to hold."""
 
     def look_at(self, node: int, group: RaftGroup) -> None:
         """After a turn of the node, in which the group had a part."""

@@ -4,6 +4,7 @@
   most is not committed.
 * A leader votes in its latest configuration. A group with a move rests nowhere.
 * A move that was called cancelled is never carried out.
+* A leader counts of a replica no more entries than this life of it has said to hold.
 * A replica is erased only when a committed configuration has no place for it, and none begins anew with a vote that has
   promised something.
 """
@@ -22,8 +23,8 @@ class MovingJudge(GroupJudge):
         """Committed ones, by version."""
         self.at: dict[int, Configuration] = {}
         self.told_cancelled: set[int] = set()
-        self.heard: set[Replica] = set()
-        """Replicas that have promised something."""
+        self.heard: dict[Replica, int] = {}
+        """Replicas that have promised something, and how many entries each has said to hold."""
 
     @property
     def latest(self) -> Configuration:
@@ -37,8 +38,9 @@ class MovingJudge(GroupJudge):
     def disk_lost(self, node: int) -> None:
         """A vote for itself is not noted."""
 
-    def speaks(self, node: int, birth: int) -> None:
-        self.heard.add(Replica(node, birth))
+    def speaks(self, node: int, birth: int, held: int) -> None:
+        replica = Replica(node, birth)
+        self.heard[replica] = max(held, self.heard.get(replica, 0))
 
     def look_at(self, node: int, group: RaftGroup) -> None:
         rows, commit = group.log_store.configurations, group.commit_index
@@ -53,6 +55,10 @@ class MovingJudge(GroupJudge):
         latest = group.configuration
         if latest is None or Replica(node, group.birth) not in latest.all_voters:
             raise Violation(f"group {self.group_id}: node {node} leads, and does not vote in {latest}")
+        for replica in latest.replicas - {Replica(node, group.birth)}:
+            counted, had = group.match_index(replica.node), self.heard.get(replica, 0)
+            if counted > had:
+                raise Violation(f"group {self.group_id}: node {node} counts {counted} entries of {replica}, not {had}")
         if group.is_quiet and latest.move:
             raise Violation(f"group {self.group_id} rests amid a move: {latest}")
 

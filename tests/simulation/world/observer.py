@@ -29,7 +29,8 @@ class Observer:
         node, judges = self._node, self._node.schedule.judges
         kind = message.WhichOneof("body")
         if kind == "append_reply" or (kind == "vote_reply" and not message.vote_reply.pre):
-            judges[message.group].speaks(node.id, message.version)
+            held = message.append_reply.next_index - 1 if message.append_reply.success else 0
+            judges[message.group].speaks(node.id, message.version, held)
         if kind == "append_reply" and not message.append_reply.mute:
             node.readmission.speaks_as_voter(message.group)
         elif kind == "vote_request" and not message.vote_request.pre:
