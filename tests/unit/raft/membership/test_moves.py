@@ -240,6 +240,20 @@ def test_a_single_founder_that_lost_its_disk_after_its_group_grew_leads_nothing(
     stage.until(lambda: stage.machines[1].applied == [b"a", b"b"])
 
 
+def test_a_founder_that_got_its_vote_back_in_a_group_that_never_changed_can_lead_it() -> None:
+    """No log tells it who the members are (seed 504878 of `moving`)."""
+    stage = led(2, 0)
+    run(stage, "a")
+    stage.wipe(2)
+    stage.until(lambda: not stage.group(2).log_store.mute)
+    stage.group(1).transfer(2)
+    stage.until(lambda: stage.leader == 2)
+    stage.wipe(1)
+    stage.until(lambda: not stage.group(1).log_store.mute)
+    run(stage, "b")
+    assert stage.machines[1].applied == [b"a", b"b"]
+
+
 @pytest.mark.parametrize("founders", [1, 2])
 def test_founders_that_were_given_up_after_their_group_grew_begin_no_other_one(founders: int) -> None:
     """Nobody tells a founder that stood alone that it is not new. Two that meet would tell each other that they are."""
