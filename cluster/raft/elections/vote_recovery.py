@@ -36,6 +36,10 @@ other voter. It may know the first configuration only, and its group have grown 
 are mute nobody is elected by them: what one of them had may be on no other disk, and to begin anew would hide that. A
 request that a member sent before it lost its memory elects nobody: a vote that comes back finds no candidate.
 
+All this holds where each set of voters has another member. Who is all old voters, or all new ones, is asked like any
+other: it may have ended the change alone, and taken others in, and the candidate be one that left. Such a group waits
+for that disk.
+
 That all others have voted, the candidate says. It asks the last one anew, when it has their votes. The mute one cannot
 know who the others are: it has no log, and metadata may be behind.
 

@@ -78,9 +78,11 @@ class Membership:
 
     def last_to_ask(self, granted: Set[NodeId]) -> RaftMember | None:
         """The voter, old or new, without which all others have granted. It hears so, and may have no memory. None:
-        more than one is left, or none, or members cannot change yet."""
+        more than one is left, or none, or members cannot change yet; or that voter is a whole set, so no other one
+        need know what was committed."""
         left = [member for member in self.voting if member.id not in granted]
-        return left[0] if len(left) == 1 and self.may_change else None
+        is_asked = len(left) == 1 and self.may_change and not self.quorum.is_whole_set(left[0].id)
+        return left[0] if is_asked else None
 
     def sendable_up_to(self, member: RaftMember) -> float:
         """Index up to which a replica may be sent entries: one that does not vote gets the latest configuration once it

@@ -43,6 +43,10 @@ class Quorum:
         """True if this node is all of them."""
         return self.nodes == {node}
 
+    def is_whole_set(self, node: NodeId) -> bool:
+        """True if this node is all old voters, or all new ones: what it alone has stored is decided, for that set."""
+        return any(nodes == {node} for nodes, _ in self._halves)
+
     def is_pair(self) -> bool:
         """True if old and new voters are two in all: each of them is in every quorum."""
         return len(self.nodes) == 2

@@ -240,6 +240,27 @@ def test_a_single_founder_that_lost_its_disk_after_its_group_grew_leads_nothing(
     stage.until(lambda: stage.machines[1].applied == [b"a", b"b"])
 
 
+def test_who_has_left_a_group_of_one_gets_no_vote_of_its_successor_that_forgot_the_end() -> None:
+    """The successor ended the move alone, and others came since (seed 610350 of `moving`)."""
+    stage = led(1, 2)
+    stage.open(2, 12)
+    stage.wish = Wish(1, 1, voter=Replica(2, 12), gone=A)
+    stage.until(lambda: stage.leader == 2 and not stage.configuration(2).is_joint)
+    assert stage.configuration(1).is_joint
+    stage.stop(1)
+    stage.until(lambda: stage.wish is None)
+    stage.move(Wish(2, stage.ended_in, voter=Replica(3, 13)))
+    run(stage, "a")
+    stage.wipe(2)
+    stage.isolate(3)
+    stage.start(1)
+    stage.run(3.0)
+    assert not stage.group(1).is_leader
+    stage.stop(1)
+    stage.heal()
+    stage.until(lambda: stage.leader is not None and stage.machines[2].applied == [b"a"])
+
+
 def test_a_founder_that_got_its_vote_back_in_a_group_that_never_changed_can_lead_it() -> None:
     """No log tells it who the members are (seed 504878 of `moving`)."""
     stage = led(2, 0)
