@@ -13,7 +13,7 @@ from cluster.raft.log.log_store import LogStore
 from cluster.raft.multiraft import MultiRaft
 from cluster.raft.pysyncobj.core import Core
 from cluster.raft.pysyncobj.log_view import LazySlice
-from node.storage.wal import record_format
+from node.storage.wal import record_format, segment_writer
 from node.storage.wal import write_ahead_log as store_wal
 from node.storage.wal.record_format import Record, WalPosition
 from tests.simulation.world.disk import SimDisk
@@ -140,6 +140,7 @@ def no_checksums() -> Iterator[None]:
     """Damage in the files of the store looks like data."""
     with (
         mock.patch.object(store_wal, "crc32c", return_value=0),
+        mock.patch.object(segment_writer, "crc32c", return_value=0),
         mock.patch.object(record_format, "crc32c", return_value=0),
     ):
         yield
@@ -208,7 +209,7 @@ def records_say_nothing_of_durability() -> Iterator[None]:
     def encode_without(marker: bytes, meta: bytes, data_bytes: int, sequence: int, durable: int) -> bytes:
         return encode(marker, meta, data_bytes, sequence, 0)
 
-    with mock.patch.object(store_wal, "encode_record_head", encode_without):
+    with mock.patch.object(segment_writer, "encode_record_head", encode_without):
         yield
 
 
