@@ -86,13 +86,13 @@ class SyncClient(Block[B]):
             self._thread.close()
 
 
-def twin_class(name: str, base: type[Twin[Any]], original: type) -> Any:
-    """Make a class with the public methods and attributes of an asyncio class, without `async`. What a method returns
-    is a twin, too, if there is one for it."""
+def twin_class(module: str, name: str, base: type[Twin[Any]], original: type) -> Any:
+    """Make a class for a module, with the public methods and attributes of an asyncio class, without `async`. What a
+    method returns is a twin, too, if there is one for it."""
     made = {member: _member(member, one) for member, one in public_members(original).items()}
     if issubclass(base, SyncClient):
         made["__init__"] = wraps(vars(original)["__init__"])(lambda *args, **named: SyncClient.__init__(*args, **named))
-    made |= {"_original": original, "__doc__": f"See `holdfast.client.{original.__name__}`."}
+    made |= {"_original": original, "__doc__": f"See `holdfast.client.{original.__name__}`.", "__module__": module}
     return new_class(name, (base,), exec_body=lambda body: body.update(made))
 
 

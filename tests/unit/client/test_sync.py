@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import pickle
 import threading
 from collections.abc import Callable
 from typing import TypeVar
@@ -61,6 +62,14 @@ def test_a_twin_has_all_public_names(name: str) -> None:
     missing = sorted(wanted - public(twin))
     assert not missing, f"holdfast.client.sync.{name} lacks {', '.join(missing)}"
     assert public(twin) - wanted <= SET_BY_INSTANCES
+
+
+@pytest.mark.parametrize("name", TWINS)
+def test_a_twin_is_found_where_it_says(name: str) -> None:
+    """By `help()`, by a traceback, and by another process that is given the class."""
+    twin = getattr(sync, name)
+    assert twin.__module__.startswith("holdfast.client.sync.")
+    assert pickle.loads(pickle.dumps(twin)) is twin
 
 
 @pytest.mark.parametrize("name", TWINS)
