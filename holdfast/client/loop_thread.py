@@ -83,7 +83,7 @@ class LoopThread:
         try:
             return future.result(timeout_s)
         except CancelledError:
-            if self._ended_by is not None:
+            if self._closed:  # by another thread, or by a callback, while this one waited
                 raise self._closed_error() from self._ended_by
             raise
         except BaseException:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -30,3 +31,19 @@ async def test_a_callback_that_ends_the_loop_while_it_is_closed_leaves_nobody_wa
             background.call(threading.get_ident)
 
     await asyncio.wait_for(asyncio.to_thread(work), WAIT_S)
+
+
+def test_who_waits_while_another_thread_closes_is_told_so() -> None:
+    """So `close` of a client in several threads ends well in each of them."""
+    thread, begun = LoopThread("test"), threading.Event()
+
+    async def wait() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(thread.run, wait)
+        assert begun.wait(WAIT_S)
+        thread.close()
+        with pytest.raises(ClosedError, match="was closed"):
+            waiting.result(WAIT_S)
