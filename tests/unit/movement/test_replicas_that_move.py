@@ -237,6 +237,16 @@ async def test_one_without_a_vote_that_led_its_group_of_one_before_members_could
     assert (node.group.is_leader, node.group.may_count, node.group.term) == (True, True, 4)
 
 
+async def test_one_of_two_that_has_a_term_and_no_memory_gets_no_vote_as_if_all_were_new() -> None:
+    node = MovingReplicas()
+    batch = node.disk.batch()
+    batch.put(group_prefix(b"h", GROUP), encode_hard_state(14, FLAG_MUTE, 3, NODE, 1, 1, 0, 1))
+    node.disk.write(batch)
+    node.knows(replace(FOUNDING, replicas=(1, 2)))
+    node.group.vote_from_the_beginning()
+    assert node.group.log_store.mute
+
+
 async def test_the_only_voter_is_not_given_up_for_a_learner() -> None:
     node = _settled()
     latest = node.multiraft.groups[GROUP].configuration
