@@ -39,7 +39,9 @@ Requests to `$management`
     log, reassign       yes   partition int, to string (nodes, the preferred   log, partition string, group int,
                               leader first, as in 1,4,5),                      replicas, target list of int
                               configuration_version int (refused if the
-                              replicas are those of another one; absent: any)
+                              replicas are those of another one; absent: any),
+                              allow_same_rack boolean (absent: refused if
+                              replicas share a rack without need)
     log, cancel-moves   yes   partition int (absent: all)                      asked: list of maps (log, partition
                                                                                string, group int)
     log, delete         yes   -                                                name
@@ -398,7 +400,7 @@ REQUESTS: Final[dict[tuple[str, str], tuple[bool, frozenset[str], int]]] = {
     ("log", "list"): (False, frozenset(), 200),
     ("log", "describe"): (True, frozenset(), 200),
     ("log", "alter"): (True, _LOG_SETTINGS | {"replicas"}, 200),
-    ("log", "reassign"): (True, frozenset({"partition", "to", "configuration_version"}), 200),
+    ("log", "reassign"): (True, frozenset({"partition", "to", "configuration_version", "allow_same_rack"}), 200),
     ("log", "cancel-moves"): (True, frozenset({"partition"}), 200),
     ("log", "delete"): (True, frozenset(), 200),
     ("log", "dump"): (True, frozenset({"partition", "after", "offset", "limit"}), 200),
@@ -462,7 +464,7 @@ TEXT_ARGUMENTS: Final = frozenset(
 )
 LIST_ARGUMENTS: Final = frozenset({"winners", "roles", "claims"})
 """Lists of strings."""
-FLAG_ARGUMENTS: Final = frozenset({"once", "dry_run"})
+FLAG_ARGUMENTS: Final = frozenset({"once", "dry_run", "allow_same_rack"})
 """Booleans. All others are integers."""
 
 # error-code -> (status, retriable)

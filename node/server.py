@@ -412,6 +412,7 @@ class Node:
     def _compose_listeners(self, clock: _Monotonic) -> None:
         """Compose the listeners, and administration behind them."""
         self._gates = Gates(self.config.security, self._view)
+        reports = LoadReports(self.node_id, self._view, self._network, self._replicas.report, clock.monotonic)
         self._administration = administration = Administration(
             self.node_id,
             self._metadata,
@@ -424,10 +425,10 @@ class Node:
             self._health,
             self._replicas.states,
             self._replicas.repair,
+            reports.gather,
             self._migration.features,
         )
         features = self._migration.features
-        reports = LoadReports(self.node_id, self._view, self._network, self._replicas.report, clock.monotonic)
         self._balancer: Balancer = Balancer(self._metadata, self._view, self._proposer, reports, features)
         balancing = BalanceAdministration(
             self._view,

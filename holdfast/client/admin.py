@@ -91,15 +91,24 @@ class AdminClient:
         return await self._request("log", "alter", name, changes, changes=True)
 
     async def reassign_partition(
-        self, name: str, partition: str, to: Sequence[int], *, configuration_version: int = 0
+        self,
+        name: str,
+        partition: str,
+        to: Sequence[int],
+        *,
+        configuration_version: int = 0,
+        allow_same_rack: bool = False,
     ) -> dict[str, Any]:
         """Let a partition move to these nodes, the preferred leader first. It goes there by moves of one replica each,
-        which `list_moves` shows. `configuration_version`: refused if its replicas are those of another one; 0: any."""
-        given = {
+        which `list_moves` shows. `configuration_version`: refused if its replicas are those of another one; 0: any.
+        `allow_same_rack`: not refused if replicas share a rack while a node of another one is free."""
+        given: dict[str, str | int] = {
             "partition": _number(partition),
             "to": ",".join(map(str, to)),
             "configuration_version": configuration_version,
         }
+        if allow_same_rack:  # nodes of earlier releases refuse a word that they do not know
+            given["allow_same_rack"] = True
         return await self._request("log", "reassign", name, given, changes=True)
 
     async def list_moves(self, *, limit: int | None = None) -> dict[str, Any]:

@@ -33,7 +33,7 @@ from cluster.metadata import (
 from cluster.raft import RaftGroup
 from cluster.rpc import Callers, PeerNetwork, ReplicaState, refused_by_any
 from node.admin.errors import AdminRequestFailed, CannotRepair
-from node.admin.moves import MoveAdministration
+from node.admin.moves import AskLoad, MoveAdministration
 from node.admin.node_changes import NodeChanges, requests
 from node.monitoring import Drain, Health
 from node.routing_events import RoutingEvents
@@ -69,6 +69,7 @@ class Administration:
         health: Health,
         states: Callable[[Sequence[int]], list[ReplicaState]],
         repair: Callable[[int], None],
+        ask_load: AskLoad,
         features: Features | None = None,
     ) -> None:
         self._node_id = node_id
@@ -83,7 +84,7 @@ class Administration:
         self._states = states
         self._repair = repair
         self._features = features or Features()
-        self._moves = MoveAdministration(proposer, view, leader_of, self._ask, self._features)
+        self._moves = MoveAdministration(proposer, view, leader_of, self._ask, ask_load, self._features)
         self._reads: dict[str, Callable[[Mapping[str, Any]], Any]] = {
             "log.list": self._list_logs,
             "log.describe": self._describe_log,

@@ -7,6 +7,7 @@ each leader is asked for the moves that it drives. A group without a leader is s
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
@@ -22,6 +23,7 @@ from cluster.metadata import (
     reassign,
 )
 from cluster.metadata.metadata_pb2 import Command
+from cluster.metadata.planning import BalanceInput, shared_rack
 from cluster.rpc import ReplicaState
 from node.admin.errors import AdminRequestFailed
 
@@ -33,6 +35,9 @@ States = Mapping[int, Mapping[int, ReplicaState] | None]
 Ask = Callable[[Sequence[int], Sequence[int]], Awaitable[States]]
 """(nodes, groups) -> states of their replicas, by node and group; None from a node that does not answer."""
 
+AskLoad = Callable[[], Awaitable[BalanceInput]]
+"""Asks all nodes that are up what they hold."""
+
 
 class MoveAdministration:
     def __init__(
@@ -41,12 +46,14 @@ class MoveAdministration:
         view: MetadataView,
         leader_of: Callable[[int], int | None],
         ask: Ask,
+        ask_load: AskLoad,
         features: Features,
     ) -> None:
         self._proposer = proposer
         self._view = view
         self._leader_of = leader_of
         self._ask = ask
+        self._ask_load = ask_load
         self._features = features
 
     def require_feature(self) -> None:
@@ -59,11 +66,14 @@ class MoveAdministration:
             )
 
     async def reassign(self, args: Mapping[str, Any]) -> dict[str, Any]:
-        """State the target of one partition."""
+        """State the target of one partition. Refused if replicas come to share a rack without need."""
         await self._current()
         log, record = self._partition(args)
         nodes, version = _nodes(args.get("to")), args.get("configuration_version") or 0
-        await self._execute(reassign([(record.group, version, nodes)], reason="an operator asked for it"))
+        command = reassign([(record.group, version, nodes)], reason="an operator asked for it")
+        if not args.get("allow_same_rack") and self._view.refusal_of(command.reassign) is None:
+            await self._require_racks(log, record, nodes)
+        await self._execute(command)
         return self._moves_of(log.name, record.name)
 
     async def cancel(self, args: Mapping[str, Any]) -> dict[str, Any]:
@@ -106,6 +116,24 @@ class MoveAdministration:
         return [self._described(log, record, told.get(record.group)) for log, record in moving]
 
     # ---- the parts
+
+    async def _require_racks(self, log: LogRecord, record: PartitionRecord, nodes: Sequence[int]) -> None:
+        """Raise AdminRequestFailed if replicas come to share a rack, and a node of another one is free."""
+        racks = Counter(
+            known.rack for node in nodes if (known := self._view.nodes.get(node)) is not None and known.rack
+        )
+        if max(racks.values(), default=0) < 2:
+            return  # nobody has to be asked
+        load = await self._ask_load()
+        found = await asyncio.to_thread(shared_rack, load, self._view.balance, record.group, nodes)
+        if found is not None:
+            together = ", ".join(map(str, found.nodes))
+            free = ", ".join(f"{node} ({_of(rack)})" for node, rack in found.free)
+            raise AdminRequestFailed(
+                "not-allowed",
+                f"{log.name}/{record.name}: nodes {together} stand in rack {found.rack}, and other nodes are free: "
+                f"{free}; name one of these instead, or allow it (`--allow-same-rack`)",
+            )
 
     async def _unsettled(self) -> list[str]:
         """Reasons besides moves why a replica is missing, or a partition has no leader."""
@@ -199,6 +227,10 @@ def _limit(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise AdminRequestFailed("invalid-argument", f"limit: must be a number of moves, not {value!r}")
     return min(value, MAX_DESCRIBED)
+
+
+def _of(rack: str) -> str:
+    return f"rack {rack}" if rack else "no rack"
 
 
 def _nodes(text: Any) -> list[int]:

@@ -7,6 +7,7 @@ the metadata's state machine carries it out. So what a dry run shows is what hap
 from cluster.metadata.planning.balance_input import BalanceInput, NodeLoad, PartitionLoad
 from cluster.metadata.planning.plan import BalancePlan, Reassignment
 from cluster.metadata.planning.planner import plan_balance, plan_removal, plan_replacement
+from cluster.metadata.planning.racks import SharedRack, shared_rack
 
 __all__ = [
     "BalanceInput",
@@ -14,7 +15,9 @@ __all__ = [
     "NodeLoad",
     "PartitionLoad",
     "Reassignment",
+    "SharedRack",
     "plan_balance",
     "plan_removal",
     "plan_replacement",
+    "shared_rack",
 ]

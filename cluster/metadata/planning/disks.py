@@ -8,27 +8,20 @@ disk again, without end.
 
 from __future__ import annotations
 
-from cluster.metadata.planning.projection import Projection, takes_replicas
+from cluster.metadata.planning.projection import Projection
 
 
 def relieve_disks(projection: Projection) -> None:
     """Move replicas away from disks above the mark: the largest that are needed, and no more than are."""
     marks = projection.settings
-    projection.relieved = {node for node in projection.nodes if _is_above(projection, node)}
+    projection.relieved = {node for node in projection.nodes if projection.is_above_mark(node)}
     for node in sorted(projection.relieved):
         _relieve(projection, node, projection.nodes[node].capacity_bytes * marks.disk_low // 100)
-        if _is_above(projection, node):
+        if projection.is_above_mark(node):
             projection.obstacle(
                 f"the disk of node {node} is above {marks.disk_high} %, and nothing of it can move elsewhere: add a "
                 "node, or shorten the retention of logs"
             )
-
-
-def _is_above(projection: Projection, node: int) -> bool:
-    told = projection.nodes[node]
-    if not takes_replicas(told) or not told.capacity_bytes:
-        return False
-    return projection.needed_bytes(node) * 100 > told.capacity_bytes * projection.settings.disk_high
 
 
 def _relieve(projection: Projection, node: int, wanted: int) -> None:

@@ -101,6 +101,19 @@ class Projection:
         after = told.used_bytes + self._coming[node] + partition.size_bytes
         return after * 100 <= told.capacity_bytes * self.settings.disk_target
 
+    def can_have(self, group: int, node: int) -> bool:
+        """Tell whether a node can get a replica, or keep the one that it has."""
+        if node in self.partitions[group].replicas and self.is_above_mark(node):
+            return False
+        return node in self.receivers and self.fits(group, node)
+
+    def is_above_mark(self, node: int) -> bool:
+        """Tell whether a disk needs more than its mark, of a node that takes replicas."""
+        told = self.nodes[node]
+        if not takes_replicas(told) or not told.capacity_bytes:
+            return False
+        return self.needed_bytes(node) * 100 > told.capacity_bytes * self.settings.disk_high
+
     def may_move(self, group: int, giver: int, receiver: int) -> bool:
         """Tell whether a replica can go to a node, and no rack is more crowded for it."""
         target = self.targets[group]

@@ -196,8 +196,9 @@ def _confirm(name: str, losses: Losses) -> None:
 @log.command("reassign")
 @click.argument("partition", metavar="LOG/PARTITION")
 @click.option("--to", "nodes", required=True, metavar="N,N,...", help="Keep it on these nodes, the leader first.")
+@click.option("--allow-same-rack", is_flag=True, help="Also where replicas share a rack and another one is free.")
 @command_frame()
-def reassign(frame: CommandFrame, partition: str, nodes: str) -> None:
+def reassign(frame: CommandFrame, partition: str, nodes: str, allow_same_rack: bool) -> None:
     """Move a partition to other nodes, while it is used. Returns at once: `holdfast cluster moves` shows how far it is,
     and `holdfast cluster settled` waits for it."""
     name, separator, number = partition.rpartition("/")
@@ -209,7 +210,8 @@ def reassign(frame: CommandFrame, partition: str, nodes: str) -> None:
 
     async def work() -> dict[str, Any]:
         async with frame.admin() as admin:
-            return await admin.reassign_partition(name, number, [int(part) for part in wanted])
+            target = [int(part) for part in wanted]
+            return await admin.reassign_partition(name, number, target, allow_same_rack=allow_same_rack)
 
     found = run(work())
     frame.output.result(found)

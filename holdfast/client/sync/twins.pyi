@@ -531,10 +531,17 @@ class AdminClient(SyncClient[holdfast.client.AdminClient]):
         `compression` (of events that are yet to come), `replicas` (of each partition; they move, see `list_moves`).
         What a shorter retention excludes is deleted within seconds."""
     def reassign_partition(
-        self, name: str, partition: str, to: Sequence[int], *, configuration_version: int = 0
+        self,
+        name: str,
+        partition: str,
+        to: Sequence[int],
+        *,
+        configuration_version: int = 0,
+        allow_same_rack: bool = False,
     ) -> dict[str, Any]:
         """Let a partition move to these nodes, the preferred leader first. It goes there by moves of one replica each,
-        which `list_moves` shows. `configuration_version`: refused if its replicas are those of another one; 0: any."""
+        which `list_moves` shows. `configuration_version`: refused if its replicas are those of another one; 0: any.
+        `allow_same_rack`: not refused if replicas share a rack while a node of another one is free."""
     def list_moves(self, *, limit: int | None = None) -> dict[str, Any]:
         """List `moves` of replicas, under way and waiting, each with its state and what it waits for; `unsettled` names
         what else is not in order. `moving`, `under_way` and `stalled` count all; at most 1,000 are listed, and at most

@@ -33,7 +33,7 @@ class SeenCluster:
         for node in (1, 2, 3):
             self.register(node, BOTH)
         parts: dict[str, Any] = dict.fromkeys(
-            ("group", "leader_of", "routing_events", "drain", "health", "states", "repair")
+            ("group", "leader_of", "routing_events", "drain", "health", "states", "repair", "ask_load")
         )
         parts |= {"proposer": self, "view": self.view, "network": self, "routing_events": self}
         self.administration = Administration(1, **parts)

@@ -17,9 +17,11 @@ from cluster.metadata import (
     finish_move,
     reassign,
     register_node,
+    set_rack,
     stall_move,
 )
 from cluster.metadata.moves import MAX_MOVES
+from cluster.metadata.planning import BalanceInput, NodeLoad, PartitionLoad
 from cluster.rpc import ReplicaState
 from node.admin.errors import AdminRequestFailed
 from node.admin.moves import MAX_DESCRIBED, MoveAdministration
@@ -39,7 +41,11 @@ class Asked:
         self.states: dict[int, list[ReplicaState] | None] = {node: [] for node in range(1, 5)}
         self.asked_of: set[int] = set()
         self.is_current = True
-        self.moves = MoveAdministration(cast(Any, self), self.view, self.leaders.get, self.ask, Features(heard=version))
+        self.away: set[int] = set()
+        self.load_was_asked = 0
+        self.moves = MoveAdministration(
+            cast(Any, self), self.view, self.leaders.get, self.ask, self.ask_load, Features(heard=version)
+        )
 
     def do(self, command: Any) -> Any:
         self.index += 1
@@ -59,6 +65,16 @@ class Asked:
             node: None if states is None else {one.group: one for one in states if not groups or one.group in groups}
             for node, states in told.items()
         }
+
+    async def ask_load(self) -> BalanceInput:
+        self.load_was_asked += 1
+        nodes = (NodeLoad(one.node, one.rack, away_s=float(one.node in self.away)) for one in self.view.nodes.values())
+        partitions = (
+            PartitionLoad(one.group, one.name, one.replicas)
+            for log in self.view.logs.values()
+            for one in log.partitions
+        )
+        return BalanceInput(tuple(nodes), tuple(partitions))
 
     async def reassign(self, partition: int, to: Any, **more: Any) -> Any:
         return await self.moves.reassign({"name": "a", "partition": partition, "to": to, **more})
@@ -117,6 +133,34 @@ async def test_leaders_are_asked_of_what_is_under_way_and_not_of_what_waits() ->
     assert len(shown) == 100
     assert asked.asked_of == {one["group"] for one in shown if one["state"] != "queued"}
     assert 1 <= len(asked.asked_of) <= MAX_MOVES
+
+
+async def test_replicas_share_no_rack_while_a_node_of_another_one_is_free() -> None:
+    asked = Asked()
+    for node, rack in ((1, "a"), (2, "b"), (3, "c"), (4, "a")):
+        asked.do(set_rack(node, rack))
+    asked.do(create_log("b", now_ms=1, partitions=1, replicas=2))
+    before = asked.view.logs["b"].partitions[0]
+    both = {"name": "b", "partition": 0, "to": "4,1"}
+    assert await _refused(asked.moves.reassign(both)) == (
+        "not-allowed: not-allowed: b/0: nodes 4, 1 stand in rack a, and other nodes are free: 2 (rack b), 3 (rack c); "
+        "name one of these instead, or allow it (`--allow-same-rack`)"
+    )
+    assert asked.view.logs["b"].partitions[0] == before
+    asked.away = {2, 3}
+    assert (await asked.moves.reassign(both))["target"] == [4, 1], "the other racks are down"
+    asked.away = set()
+    assert (await asked.moves.reassign({**both, "to": "1,4", "allow_same_rack": True}))["target"] == [1, 4]
+
+
+async def test_nobody_is_asked_where_no_rack_is_shared_or_the_target_is_wrong() -> None:
+    asked = Asked()
+    await asked.reassign(0, "4,1,2")
+    for node in (1, 2):
+        asked.do(set_rack(node, "a"))
+    await asked.reassign(1, "2,3,4")
+    assert "not-found: a/1: node 9 is not registered" in await _refused(asked.reassign(1, "1,2,9"))
+    assert asked.load_was_asked == 0
 
 
 async def test_a_cancel_names_what_it_asked() -> None:

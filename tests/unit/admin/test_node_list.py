@@ -71,6 +71,7 @@ def node_1(network: Network) -> Administration:
         "health": None,
         "states": lambda groups: [],
         "repair": lambda group: None,
+        "ask_load": None,
     }
     return Administration(1, **parts)
 
