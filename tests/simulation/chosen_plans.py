@@ -190,8 +190,13 @@ def mixed(plan: Plan) -> Plan:
     return calm.varied(options=options, latency_s=min(plan.latency_s, 0.01), logs=(LogPlan(1, 3, 600),))
 
 
+SLOW_COPIES = 1 << 20
+"""Bytes a second of copies that take their time: 128 small entries a second."""
+
+
 def moving(plan: Plan) -> Plan:
-    """Groups of one to three replicas change their members all the time, on nodes that crash and lose their disks."""
+    """Groups of one to three replicas change their members all the time, on nodes that crash and lose their disks. In a
+    third of the schedules copies wait for their pace."""
     names = dict.fromkeys(plan.weights, 0.0)
     weights = {"crash": 1.0, "bounce": 2.0, "start": 5.0, "transfer": 1.0, "stall": 1.0, "reset": 1.0, "cut": 0.5}
     weights |= {"isolate": 0.7, "heal": 3.0, "pause": 0.5, "wipe": 0.7, "replay": 2.0 if plan.wild else 0.0}
@@ -199,8 +204,17 @@ def moving(plan: Plan) -> Plan:
     logs = tuple(LogPlan(1, 1 + (plan.nodes + number) % 3, 0) for number in range(2))
     changed = plan.varied(nodes=nodes, logs=logs, weights={**names, **weights}, disk="memory", moves=True)
     options = replace(plan.options, trim_wait_s=0.2, fetch_retry_s=0.1)
+    if int(plan.chaos_s * 1e8) % 3 == 0:
+        options = replace(options, fetch_bytes_per_s=SLOW_COPIES)
     calm = changed.varied(core_first=False, calm_start=True, options=options, admin_every_s=0.1, upkeep_every_s=0.3)
     return calm.varied(chaos_s=6.0, fault_every_s=0.15, latency_s=min(plan.latency_s, 0.01), slow_syncs=0.03)
+
+
+def slowly_copying(plan: Plan) -> Plan:
+    """Groups move as in `moving`, and clients write faster than a replica that is far behind gets copies."""
+    changed = moving(plan)
+    options = replace(changed.options, fetch_bytes_per_s=SLOW_COPIES, max_append_entries=64)
+    return changed.varied(options=options, send_every_s=0.02)
 
 
 def scaling(plan: Plan) -> Plan:

@@ -88,8 +88,9 @@ def _mixed(
 
 def _moving(
     mutation: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
+    plan: Callable[[Plan], Plan] = chosen_plans.moving,
 ) -> ScheduleKind:
-    return ScheduleKind(chosen_plans.moving, mutation, MovingNode, MovingLoad)
+    return ScheduleKind(plan, mutation, MovingNode, MovingLoad)
 
 
 def _usual(
@@ -113,6 +114,7 @@ _FAMILIES: dict[Any, Callable[..., ScheduleKind]] = {
     chosen_plans.over_streams: _over_streams,
     chosen_plans.mixed: _mixed,
     chosen_plans.moving: _moving,
+    chosen_plans.slowly_copying: partial(_moving, plan=chosen_plans.slowly_copying),
     chosen_plans.rebalanced: partial(_usual, chosen_plans.rebalanced),
     chosen_plans.scaling: partial(_targets, chosen_plans.scaling, Scaling),
     chosen_plans.replacing_by_moves: partial(_targets, chosen_plans.replacing_by_moves, ReplacingByMoves),
@@ -137,6 +139,7 @@ KINDS: dict[str, ScheduleKind] = {
     "over-streams": _over_streams(),
     "mixed": _mixed(),
     "moving": _moving(),
+    "slowly-copying": _FAMILIES[chosen_plans.slowly_copying](),
     "scaling": _FAMILIES[chosen_plans.scaling](),
     "replacing-by-moves": _FAMILIES[chosen_plans.replacing_by_moves](),
     "to-and-fro": _FAMILIES[chosen_plans.to_and_fro](),

@@ -22,7 +22,9 @@ from cluster.raft.membership.membership import Membership
 from cluster.raft.membership.quorum import Quorum
 from cluster.raft.pysyncobj.private_names import LEADER
 from cluster.raft.raft_pb2 import VoteRequest
+from cluster.raft.replication.progress import Progress
 from cluster.raft.replication.step import Stepper
+from cluster.raft.snapshot.bandwidth import CopyBudget
 from cluster.raft.snapshot.receiver import SnapshotReceiver
 from tests.simulation.moving import node as moving_node
 from tests.simulation.moving.board import Board, GroupWishes
@@ -340,6 +342,26 @@ def who_has_no_memory_leads_alone() -> Hole:
             before_tick(election, now)
 
     with mock.patch.object(Election, "before_tick", at_once):
+        yield
+
+
+@contextlib.contextmanager
+def copies_are_not_paced() -> Hole:
+    """Who is far behind is sent all that it lacks as fast as it takes it."""
+    with mock.patch.object(CopyBudget, "opens_at", return_value=None):
+        yield
+
+
+@contextlib.contextmanager
+def all_entries_count_as_new() -> Hole:
+    """What a log had before a copy began is sent beside the pace, like the entries that came since."""
+    looked_at = Progress.looked_at
+
+    def from_nothing(progress: Progress, last: int, *, is_far: bool) -> None:
+        looked_at(progress, last, is_far=is_far)
+        progress.grown_from = 0
+
+    with mock.patch.object(Progress, "looked_at", from_nothing):
         yield
 
 

@@ -7,6 +7,8 @@
 * A leader counts of a replica no more entries than this life of it has said to hold.
 * A replica is erased only when a committed configuration has no place for it, and none begins anew with a vote that has
   promised something.
+
+That copies keep to the pace, `copies.py` says.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ class MovingJudge(GroupJudge):
         self.told_cancelled: set[int] = set()
         self.heard: dict[Replica, int] = {}
         """Replicas that have promised something, and how many entries each has said to hold."""
+        self._first: dict[int, int] = {}  # entry of each term
 
     @property
     def latest(self) -> Configuration:
@@ -42,6 +45,10 @@ class MovingJudge(GroupJudge):
         replica = Replica(node, birth)
         self.heard[replica] = max(held, self.heard.get(replica, 0))
 
+    def first_of(self, group: RaftGroup) -> int:
+        """Index of the first entry that a leader's term brought."""
+        return self._first.setdefault(group.term, group.log_store.first_of_term_at(group.last_index))
+
     def look_at(self, node: int, group: RaftGroup) -> None:
         rows, commit = group.log_store.configurations, group.commit_index
         stored = rows._rows or [(group.log_store.base_index, rows.latest)]
@@ -50,6 +57,7 @@ class MovingJudge(GroupJudge):
                 self._is_committed_configuration(node, index, configuration)
         if not group.is_leader:
             return
+        self.first_of(group)
         if sum(index > commit for index, _ in stored) > 1:
             raise Violation(f"group {self.group_id}: node {node} leads with two changes that are not committed")
         latest = group.configuration

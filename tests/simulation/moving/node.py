@@ -26,7 +26,7 @@ from cluster.raft.membership.configuration import Replica
 from cluster.versions import MEMBERS_CHANGE_FROM
 from node.movement.lifecycle import is_over, opening
 from tests.simulation.moving.board import Board, GroupWishes
-from tests.simulation.watched_groups import WatchedMultiRaft
+from tests.simulation.moving.copies import MeteredMultiRaft
 from tests.simulation.world.disk import SimBatch
 from tests.simulation.world.nodes import SimNode
 
@@ -104,7 +104,7 @@ class MovingNode(SimNode):
         schedule: Any = self.schedule
         randomness = random.Random(schedule.randomness.getrandbits(64))
         self.features = self._features()
-        self.multiraft = WatchedMultiRaft(
+        self.multiraft = MeteredMultiRaft(
             self.id, self.disk, self.clock, randomness, self._send, schedule.plan.options,
             alone=False, active_version=lambda: self.features.version,
         )  # fmt: skip

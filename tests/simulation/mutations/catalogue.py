@@ -170,6 +170,8 @@ BY_SCHEDULES: dict[str, Mutation] = {
                 chosen_plans.rebalanced,
             ),
             ("births-are-used-twice", holes_of_targets.births_are_used_twice, chosen_plans.to_and_fro),
+            ("copies-are-not-paced", holes.copies_are_not_paced, chosen_plans.slowly_copying),
+            ("all-entries-count-as-new", holes.all_entries_count_as_new, chosen_plans.slowly_copying),
             ("older-reports-win", holes_of_targets.older_reports_win, chosen_plans.to_and_fro),
             ("lost-disks-end-no-moves", holes_of_targets.lost_disks_end_no_moves, chosen_plans.to_and_fro),
         )
