@@ -55,6 +55,10 @@ TICK_PERIOD_S = 0.5
 """Seconds between ticks: how closely a silent owner's lease of seconds, and a transaction's time, are kept; and how
 soon it is seen that the disk fills. The free space that is kept has to last for so long."""
 
+FULL_SHARE = 0.08
+"""Share of the disk below which logs wait for no copies: above it a plan moves replicas away, and below it a copy that
+takes hours must not keep a leader from deleting what is too old."""
+
 MAX_STATES = 10_000
 """States of replicas in one answer, some 40 bytes each: as many as a node can have in a large cluster."""
 
@@ -447,6 +451,7 @@ class ReplicaManager:
 
     def _watch_space(self) -> None:
         free = self._disk.free_bytes()
+        self._multiraft.is_disk_full = free < FULL_SHARE * self._disk.capacity_bytes()
         full = (
             Failed(
                 "disk_full",

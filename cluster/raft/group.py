@@ -63,6 +63,7 @@ class GroupHost(Protocol):
     copies: CopyBudgets
     preferred_turns: PreferredTurns
     is_let_in: bool
+    is_disk_full: bool
 
     def is_up(self, node: NodeId) -> bool: ...
     def batch_of(self, group_id: GroupId) -> DiskBatch: ...
@@ -158,9 +159,10 @@ class RaftGroup:
             self._machine,
             self._step,
             self._catch_up.snapshot_sender,
-            peers,
+            membership,
             options,
             keep_entries,
+            lambda: self._multiraft.is_disk_full,
         )
         self._applier = Applier(
             self.name, log_store, self._core, self._machine, self._proposals, self._compaction, options, self._batch

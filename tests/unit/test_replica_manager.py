@@ -140,6 +140,17 @@ async def test_upkeep_that_fails_stops_the_node(monkeypatch: pytest.MonkeyPatch)
     assert "input/output error" in str(failures[0])
 
 
+def test_logs_are_told_that_the_disk_is_nearly_full() -> None:
+    multiraft = MultiRaft(1, SimDisk(), HandClock(), random.Random(1), lambda peer, messages: None)
+    disk = SimpleNamespace(free_bytes=lambda: 7, capacity_bytes=lambda: 100)
+    replicas = ReplicaManager(1, multiraft, cast(Any, disk), cast(Any, NoLog()), RoutingEvents(), min_free_bytes=0)
+    replicas._watch_space()
+    assert multiraft.is_disk_full
+    disk.free_bytes = lambda: 8
+    replicas._watch_space()
+    assert not multiraft.is_disk_full
+
+
 def turn(multiraft: MultiRaft, disk: SimDisk) -> None:
     """Until nothing is to be done now: a single member elects itself."""
     while True:

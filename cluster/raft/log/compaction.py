@@ -5,6 +5,10 @@ and what they change is in one batch, so that what a machine forgot is never mis
 trimmed that is not applied here, that a member takes from the log (one that was heard of within `trim_wait_s`), or that
 a snapshot under way needs. A member that is further behind gets a snapshot.
 
+On a disk that is nearly full only voters are waited for, and no snapshot: a copy may take hours, in which the log would
+grow. A copy that has lost what comes next begins anew, where the log begins then. It ends all the same if it is faster
+than clients write, since trims are no faster than that.
+
 Either the machine or the group says what goes. A machine whose log is the data (a partition) asks, by `ask`, as its
 replicated retention decides. A group whose entries are worth nothing once they are applied (the metadata) is opened
 with `keep_entries`: it keeps so many of the newest, for members that lack a few, and lets the older ones go so many at
@@ -15,13 +19,13 @@ Rejected: trims of the metadata as commands. They would agree on something that 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 
 from cluster.raft.interfaces import NodeId, StateMachine
 from cluster.raft.log.log_store import LogStore
+from cluster.raft.membership.membership import Membership
 from cluster.raft.options import RaftOptions
 from cluster.raft.pysyncobj.core import Core
-from cluster.raft.pysyncobj.member import RaftMember
 from cluster.raft.pysyncobj.private_names import LEADER
 from cluster.raft.replication.step import Stepper
 from cluster.raft.snapshot.sender import SnapshotSender
@@ -36,9 +40,10 @@ class Compaction:
         machine: StateMachine,
         step: Stepper,
         snapshot_sender: SnapshotSender,
-        peers: Mapping[NodeId, RaftMember],
+        membership: Membership,
         options: RaftOptions,
         keep_entries: int | None,
+        is_disk_full: Callable[[], bool],
     ) -> None:
         assert keep_entries is None or keep_entries > 0, keep_entries
         self._log_store = log_store
@@ -46,9 +51,10 @@ class Compaction:
         self._machine = machine
         self._step = step
         self._snapshot_sender = snapshot_sender
-        self._peers = peers
+        self._membership = membership
         self._options = options
         self._keep_entries = keep_entries
+        self._is_disk_full = is_disk_full
         self._trim_to = 0
         self._asked = False
         self._checkpoint_index = 0
@@ -93,16 +99,19 @@ class Compaction:
         core, snapshot_sender = self._core, self._snapshot_sender
         if core.state != LEADER:
             return core.applied_index
-        match = {node: core.match.get(member, 0) for node, member in self._peers.items()}
+        match = {node: core.match.get(member, 0) for node, member in self._membership.peers.items()}
         for node, index in match.items():
             snapshot_sender.joined(node, index)
-        pinned = snapshot_sender.pinned_index(now)
-        held = [index for node, index in match.items() if self._waits_for(node, now)]
-        return min([core.applied_index, *held] if pinned is None else [core.applied_index, pinned, *held])
+        is_full, pinned = self._is_disk_full(), snapshot_sender.pinned_index(now)
+        held = [index for node, index in match.items() if self._waits_for(node, now, is_full=is_full)]
+        return min([core.applied_index, *held] if pinned is None or is_full else [core.applied_index, pinned, *held])
 
-    def _waits_for(self, node: NodeId, now: float) -> bool:
+    def _waits_for(self, node: NodeId, now: float, *, is_full: bool) -> bool:
         """True if a member was heard lately and takes from the log what it lacks. Others come back by a snapshot."""
-        silent_s = now - self._core.last_response.heard_at(self._peers[node])
+        member = self._membership.peers[node]
+        if is_full and member not in self._membership.voting:
+            return False
+        silent_s = now - self._core.last_response.heard_at(member)
         return silent_s < self._options.trim_wait_s and not self._step.progress[node].behind
 
     def run(self, now: float) -> None:

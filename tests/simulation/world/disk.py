@@ -91,6 +91,9 @@ class SimDisk:
     def free_bytes(self) -> int:
         return PLENTY
 
+    def capacity_bytes(self) -> int:
+        return PLENTY
+
     # ---- what schedules use
 
     damaged = False

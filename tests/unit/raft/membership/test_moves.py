@@ -469,3 +469,41 @@ def test_a_learner_that_falls_behind_again_is_copied_at_a_pace() -> None:
     stage.until(lambda: stage.group(4).last_index == stage.group(1).last_index)
     sent = [message.append for *_, message in stage.sent[before:] if message.HasField("append")]
     assert sum(len(append.entries) for append in sent if append.paced) >= 400 - FAR_ENTRIES
+
+
+def copying_slowly() -> MovingStage:
+    """Node 4 is a learner, is heard, and has a small part of what it lacks."""
+    stage = led(fetch_bytes_per_s=1 << 20)
+    stage.propose(1, *[f"{number}" for number in range(600)])
+    stage.run(0.5)
+    stage.open(4, 17)
+    append(stage, 1, swap(4, 17, C))
+    stage.until(lambda: 0 < stage.group(1).match_index(4) < 300)
+    return stage
+
+
+def test_a_log_waits_for_a_learner_that_is_copied_unless_the_disk_is_full() -> None:
+    stage = copying_slowly()
+    leader = stage.group(1)
+    leader.trim(leader.applied_index - 10)
+    stage.run(0.05)
+    assert leader.first_index <= leader.match_index(4) + 1
+    stage.multirafts[1].is_disk_full = True
+    leader.trim(leader.applied_index - 10)
+    stage.run(0.05)
+    assert leader.first_index > leader.applied_index - 20 > leader.match_index(4)
+    stage.move(swap(4, 17, C), seconds=20.0)
+    assert stage.voters(1) == ["1/1", "2/1", "4/17"]
+    assert stage.group(4).first_index > 300, "it began anew, by a snapshot"
+
+
+def test_a_log_waits_for_voters_on_a_full_disk_too() -> None:
+    stage = led()
+    stage.multirafts[1].is_disk_full = True
+    stage.isolate(3)
+    stage.propose(1, "a", "b", "c")
+    stage.run(0.05)
+    leader = stage.group(1)
+    leader.trim(leader.applied_index)
+    stage.run(0.05)
+    assert leader.first_index <= leader.match_index(3) + 1

@@ -219,6 +219,19 @@ def test_while_it_fetches_nothing_that_it_needs_is_trimmed() -> None:
     assert stage.group(1).first_index > first + 100, "then it goes"
 
 
+def test_on_a_full_disk_a_fetch_holds_nothing_back_and_begins_anew() -> None:
+    stage = left_behind(keep=40)
+    stage.start(3)
+    stage.until(lambda: (stage.group(3).status()["catching_up"] or {}).get("phase") == "entries")
+    stage.propose(1, *words(100, start=1000))
+    stage.run(0.03)
+    stage.multirafts[1].is_disk_full = True
+    trimmed(stage, 2)
+    assert stage.group(1).first_index >= stage.group(1).applied_index - 2
+    stage.until(lambda: is_whole(stage), seconds=20.0)
+    check_whole(stage)
+
+
 def test_who_stops_asking_holds_nothing_back() -> None:
     stage = left_behind(keep=40)
     stage.start(3)
