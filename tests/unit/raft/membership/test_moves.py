@@ -405,7 +405,7 @@ def test_nobody_rests_while_a_change_is_open() -> None:
 
 
 def test_a_question_of_a_replica_that_left_wakes_nobody() -> None:
-    """H16 of the review. Else one that does not hear that it left would keep the group from its rest for ever."""
+    """A question of a member does."""
     stage = led(quiesce_after_s=0.05)
     stage.move(swap(4, 17, C))
     stage.until(lambda: stage.group(1).is_quiet)
@@ -416,6 +416,23 @@ def test_a_question_of_a_replica_that_left_wakes_nobody() -> None:
         stage.inject(sender, 1, question)
         stage.run(0.02)
         assert group.is_quiet == is_quiet, f"asked by {sender}"
+
+
+def test_a_group_comes_to_rest_though_a_replica_that_left_goes_on_asking() -> None:
+    """H16 of the review. Else one that does not hear that it left would keep the group from its rest for ever."""
+    stage = led(quiesce_after_s=0.2)
+    stage.move(swap(4, 17, C))
+    stage.close(3)
+    group = stage.group(1)
+
+    def asked() -> bool:
+        question = Stamp(GROUP, 1).vote_request(group.term + 1, (group.last_index, group.term), pre=True)
+        stage.inject(3, 1, question)
+        stage.run(0.05)
+        return group.is_quiet
+
+    assert not group.is_quiet
+    assert any(asked() for _ in range(60))
 
 
 def test_a_wish_wakes_a_group_that_rests() -> None:

@@ -219,6 +219,24 @@ def test_while_it_fetches_nothing_that_it_needs_is_trimmed() -> None:
     assert stage.group(1).first_index > first + 100, "then it goes"
 
 
+def test_what_is_staged_stays_while_the_leader_gives_signs_of_life_and_takes_more() -> None:
+    """H16 of the review: only an append that joins the log takes the place of a fetch."""
+    stage = left_behind(keep=40, options=replace(SMALL, fetch_bytes_per_s=4000))
+    stage.start(3)
+    stage.until(lambda: (stage.group(3).status()["catching_up"] or {}).get("phase") == "entries")
+    staged = [0]
+    while (progress := stage.group(3).status()["catching_up"]) is not None:
+        staged.append(progress["next"])
+        if len(staged) % 10 == 0:
+            stage.propose(1, "another")
+        stage.run(0.02)
+        assert staged == sorted(staged)
+        assert len(staged) < 1000, "it ends"
+    assert len(staged) * 0.02 > 5 * SMALL.heartbeat_s, "it took many signs of life"
+    assert len([request for node, _, request in stage.fetches if node == 3 and not request.snapshot]) == 1
+    stage.until(lambda: is_whole(stage), seconds=20.0)
+
+
 def test_on_a_full_disk_a_fetch_holds_nothing_back_and_begins_anew() -> None:
     stage = left_behind(keep=40)
     stage.start(3)
