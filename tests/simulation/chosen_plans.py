@@ -217,6 +217,13 @@ def slowly_copying(plan: Plan) -> Plan:
     return changed.varied(options=options, send_every_s=0.02)
 
 
+def moving_pairs(plan: Plan) -> Plan:
+    """Groups of two replicas get a third and lose it again, on four nodes that often lose their disks."""
+    changed = moving(plan)
+    weights = {**changed.weights, "wipe": 2.0, "start": 6.0, "isolate": 1.5}
+    return changed.varied(nodes=4, logs=(LogPlan(1, 2, 0),) * 3, weights=weights)
+
+
 def scaling(plan: Plan) -> Plan:
     """A cluster of three nodes becomes one of five, and one of three again; the metadata's state machine says how."""
     return moving(plan).varied(nodes=5, logs=(LogPlan(1, 3, 0), LogPlan(1, 1 + plan.nodes % 3, 0)))

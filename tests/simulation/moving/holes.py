@@ -9,7 +9,7 @@ from typing import Any
 from unittest import mock
 
 from cluster.raft import RaftMessage
-from cluster.raft.elections.election import Election
+from cluster.raft.elections.election import Election, may_grant
 from cluster.raft.group import RaftGroup
 from cluster.raft.interfaces import NodeId
 from cluster.raft.log.log_store import LogStore
@@ -342,6 +342,37 @@ def who_has_no_memory_leads_alone() -> Hole:
             before_tick(election, now)
 
     with mock.patch.object(Election, "before_tick", at_once):
+        yield
+
+
+@contextlib.contextmanager
+def a_hint_tells_who_has_no_memory_of_two_voters() -> Hole:
+    """A replica without a memory grants its vote also when it was told at its opening that there are two voters, and
+    not by the candidate alone (H1 of the review)."""
+
+    def by_hint(election: Election, request: VoteRequest) -> bool:
+        others_grant = request.others_grant or election._membership.quorum.is_pair()
+        return may_grant(mute=election._log_store.mute, others_grant=others_grant)
+
+    with mock.patch.object(Election, "may_grant", by_hint):
+        yield
+
+
+@contextlib.contextmanager
+def state_is_kept_by_node() -> Hole:
+    """What a leader knows of a replica is taken for what the next one on that node has (H8)."""
+    in_force = MemberChanges.in_force
+
+    def inherited(changes: MemberChanges, now: float) -> None:
+        match = changes._core.match
+        known: dict[NodeId, int] = changes.__dict__.setdefault("known", {})
+        known |= {node: match.get(member, 0) for node, member in changes._membership.peers.items()}
+        in_force(changes, now)
+        if changes._core.state == LEADER:
+            for node, member in changes._membership.peers.items():
+                match[member] = max(match.get(member, 0), known.get(node, 0))
+
+    with mock.patch.object(MemberChanges, "in_force", inherited):
         yield
 
 

@@ -12,8 +12,10 @@ from cluster.metadata import PartitionRecord, moves, state
 from cluster.metadata import metadata_pb2 as pb
 from cluster.metadata.types import CommandResult
 from cluster.raft import RaftGroup
+from cluster.raft.interfaces import Disk
 from cluster.raft.membership.configuration import FOUNDING_BIRTH, Replica
-from node.movement.lifecycle import ReplicaOpening, opening
+from node import replica_manager
+from node.movement.lifecycle import LostBelow, ReplicaOpening, opening
 from tests.simulation.moving import node as moving_node
 from tests.simulation.moving.targets import MetadataReader
 
@@ -29,6 +31,21 @@ def founders_of_moved_groups_are_told_nothing() -> Hole:
         return replace(found, members=()) if found is not None and found.is_new and record.was_moved else found
 
     with mock.patch.object(moving_node, "opening", forgetful):
+        yield
+
+
+@contextlib.contextmanager
+def founders_are_mute_by_their_births() -> Hole:
+    """Births alone say whether a node has lost a founding replica with its disk. One that was lost before births were
+    drawn has a vote, and one of a log that was made later has none (H4 of the review)."""
+
+    def by_birth(record: PartitionRecord, node: int, disk: Disk, lost: LostBelow) -> ReplicaOpening | None:
+        return opening(record, node, disk, replace(lost, group=record.group + 1 if lost.birth > FOUNDING_BIRTH else 0))
+
+    with (
+        mock.patch.object(moving_node, "opening", by_birth),
+        mock.patch.object(replica_manager, "opening", by_birth),
+    ):
         yield
 
 

@@ -170,6 +170,12 @@ BY_SCHEDULES: dict[str, Mutation] = {
                 chosen_plans.rebalanced,
             ),
             ("births-are-used-twice", holes_of_targets.births_are_used_twice, chosen_plans.to_and_fro),
+            ("state-is-kept-by-node", holes.state_is_kept_by_node, chosen_plans.to_and_fro),
+            (
+                "founders-are-mute-by-their-births",
+                holes_of_targets.founders_are_mute_by_their_births,
+                chosen_plans.rebalanced,
+            ),
             ("copies-are-not-paced", holes.copies_are_not_paced, chosen_plans.slowly_copying),
             ("all-entries-count-as-new", holes.all_entries_count_as_new, chosen_plans.slowly_copying),
             ("older-reports-win", holes_of_targets.older_reports_win, chosen_plans.to_and_fro),
@@ -187,6 +193,9 @@ BY_SCHEDULES: dict[str, Mutation] = {
             ("peers-do-not-tell-what-is-active", holes_versions.peers_do_not_tell_what_is_active),
         )
     },
+    "a-hint-tells-who-has-no-memory-of-two-voters": Mutation(
+        holes.a_hint_tells_who_has_no_memory_of_two_voters, chosen_plans.moving_pairs, 400
+    ),
     "silent-nodes-are-trusted": Mutation(holes_quiescence.silent_nodes_are_trusted, chosen_plans.quiet),
     "answers-wait-for-ever": Mutation(holes_quiescence.answers_wait_for_ever, chosen_plans.peaceful),
     "a-wiped-member-wakes-nobody": Mutation(holes_quiescence.a_wiped_member_wakes_nobody, chosen_plans.quiet),
