@@ -33,8 +33,12 @@ still be elected by the vote of the lost disk, and one other that has not heard 
 
 A mute member never campaigns, is not counted, and confirms nothing, in such groups either; nor where it knows of no
 other voter. It may know the first configuration only, and its group have grown before it forgot that. If two members
-are mute nobody is elected by them: what one of them had may be on no other disk, and to begin anew would hide that. A
-request that a member sent before it lost its memory elects nobody: a vote that comes back finds no candidate.
+are mute nobody is elected by them: what one of them had may be on no other disk, and to begin anew would hide that.
+
+A request that a member sent before it lost its memory elects nobody. A vote that comes back finds no candidate, or one
+of another life: requests of a member that ever lost its memory carry the mark of its life, and so do the votes. Without
+the mark a member that is released, and campaigns in the very term of a late request, would count a vote for the longer
+log that it lost.
 
 All this holds where each set of voters has another member. Who is all old voters, or all new ones, is asked like any
 other: it may have ended the change alone, and taken others in, and the candidate be one that left. Such a group waits

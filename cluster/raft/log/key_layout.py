@@ -28,6 +28,8 @@ LAYOUTS = Layouts({14: LAYOUT})
 LAYOUT_OF_MOVED = 3
 """Of a group that changed its members, or of a replica that is no founding one: the birth follows the fields."""
 FLAG_MUTE, FLAG_OTHER_SPACE = 1, 2
+FLAG_HAS_FORGOTTEN = 4
+"""Written from version 15 on."""
 OTHER_SPACE = 1 << 63
 BASE_OF_NEW_GROUP = (1, 1, 0)
 """Commit index, base index and base term."""

@@ -32,6 +32,7 @@ from itertools import islice
 from cluster.raft.interfaces import ENTRY_CONFIGURATION, Disk, DiskBatch, GroupId
 from cluster.raft.log.entry_cache import EntryCache
 from cluster.raft.log.key_layout import (
+    FLAG_HAS_FORGOTTEN,
     FLAG_MUTE,
     FLAG_OTHER_SPACE,
     LAYOUT_OF_MOVED,
@@ -49,7 +50,7 @@ from cluster.raft.proposal_outcomes import StateDamaged
 from cluster.raft.pysyncobj.log_view import LazyEntry, LazySlice
 from cluster.raft.pysyncobj.private_names import NO_OP
 from cluster.raft.replication.message_validation import MAX_TERM
-from cluster.versions import UNSET
+from cluster.versions import MEMBERS_CHANGE_FROM, UNSET
 
 _U64 = struct.Struct(">Q")
 _CHECK = struct.Struct(">I")
@@ -99,6 +100,8 @@ class LogStore:
         self._hard_changed = False
         self.is_new = False
         self.mute = False
+        self.has_forgotten = False
+        """True if it had a life on this node that it does not remember."""
         self._space = 0
         self.term = 0
         self.vote = 0
@@ -114,7 +117,7 @@ class LogStore:
         self._load()
         self._entry_prefix = group_prefix(b"e", group | self._space)
         if self.is_new and mute:
-            self.mute = self._hard_changed = True
+            self.mute = self.has_forgotten = self._hard_changed = True
         if self.is_new and birth != FOUNDING_BIRTH:
             self._hard_changed = True
         self.written = self.last
@@ -138,6 +141,7 @@ class LogStore:
             raise self._damaged("the hard state (term, vote) does not match its checksum")
         (flags, self.term, self.vote, self.commit, self.base_index, self.base_term, self.last), self.birth = found
         self.mute = bool(flags & FLAG_MUTE)
+        self.has_forgotten = self.mute or bool(flags & FLAG_HAS_FORGOTTEN)
         self._space = OTHER_SPACE if flags & FLAG_OTHER_SPACE else 0
         for key, value in self._disk.scan(*group_range(b"t", self._group)):
             self._starts.append(_U64.unpack(key[-8:])[0])
@@ -259,7 +263,7 @@ class LogStore:
 
     def lose_vote(self) -> None:
         """Take the vote away, because the member has lost what it promised: from here on it is one without a memory."""
-        self.mute = True
+        self.mute = self.has_forgotten = True
         self._hard_changed = True
         self._on_vote()
 
@@ -334,6 +338,8 @@ class LogStore:
         assert self.base_index <= self.commit <= self.last, (self.base_index, self.commit, self.last)
         flags = (FLAG_MUTE if self.mute else 0) | (FLAG_OTHER_SPACE if self._space else 0)
         self.hard_state_version = version = self.version
+        if self.has_forgotten and version >= MEMBERS_CHANGE_FROM:
+            flags |= FLAG_HAS_FORGOTTEN
         told = self.birth if self.birth != FOUNDING_BIRTH or self.configurations.are_stored else None
         row = encode_hard_state(
             version, flags, self.term, self.vote, self.commit, self.base_index, self.base_term, self.last, birth=told

@@ -96,6 +96,7 @@ class Stepper(Transport):
         self.progress: dict[NodeId, Progress] = {}
         self.next_sequence = 1
         self._answering = 0
+        self._voting_for = 0
         self._rest_ms = 0
         self._voters: set[tuple[int, NodeId]] = set()
         self.refused = 0  # messages with values that cannot be
@@ -116,7 +117,7 @@ class Stepper(Transport):
         if kind == "request_vote":
             out = self._vote_request(message["term"], others_grant=self._membership.last_to_ask(set()) == node)
         elif kind == "response_vote":
-            out = self._stamp.vote_reply(message["term"], granted=True)
+            out = self._stamp.vote_reply(message["term"], granted=True, round_number=self._voting_for)
         elif kind == "next_node_idx":
             out = self._reply(message["next_node_idx"], success=message["success"], reset=message["reset"])
         elif kind == "timeout_now":
@@ -129,7 +130,14 @@ class Stepper(Transport):
 
     def _vote_request(self, term: int, *, others_grant: bool) -> RaftMessage:
         last, by_transfer = (self._log_store.last, self._log_store.last_term), self._election.by_transfer
-        return self._stamp.vote_request(term, last, transfer=by_transfer, others_grant=others_grant)
+        return self._stamp.vote_request(
+            term, last, transfer=by_transfer, round_number=self._candidacy, others_grant=others_grant
+        )
+
+    @property
+    def _candidacy(self) -> int:
+        """Mark of this life, which votes name: a forgotten life may have asked for the same term with a longer log."""
+        return self._mark if self._membership.may_change and self._log_store.has_forgotten else 0
 
     def _reply(self, next_index: int, *, success: bool, reset: bool, quiesced: bool = False) -> RaftMessage:
         if reset:
@@ -430,6 +438,8 @@ class Stepper(Transport):
             return
         voted_before = (self._log_store.term, self._log_store.vote)
         last_term, last_index = self._election.judged_by(request)
+        has_all = (last_term, last_index) >= (self._log_store.last_term, self._log_store.last)
+        self._voting_for = request.round
         self._deliver(
             member,
             {
@@ -441,15 +451,18 @@ class Stepper(Transport):
         )
         if (self._log_store.term, self._log_store.vote) == (message.term, member.id):
             self._election.vote_given(now)
-            if voted_before == (message.term, member.id):
+            if voted_before == (message.term, member.id) and has_all:
                 # L7: the library answers once; the answer may have been lost with a connection.
-                self._tell(member, self._stamp.vote_reply(message.term, granted=True))
+                self._tell(member, self._stamp.vote_reply(message.term, granted=True, round_number=request.round))
 
     def _on_vote_reply(self, member: RaftMember, message: RaftMessage, now: float) -> None:
         if message.vote_reply.pre:
             self._election.pre_vote_reply(member.id, message)
             return
-        if message.term != self.core.term or self.core.state != CANDIDATE or not message.vote_reply.granted:
+        reply = message.vote_reply
+        if message.term != self.core.term or self.core.state != CANDIDATE or not reply.granted:
+            return
+        if reply.round != self._candidacy:
             return
         if self._is_elected_by(message.term, member):
             while self.core.state == CANDIDATE:  # the library counts messages, up to a majority of all that it knows

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from cluster.raft import Committed, RaftOptions
-from tests.unit.raft.cluster import RaftStage
+from cluster.raft.raft_pb2 import RaftMessage
+from cluster.raft.replication.message_encoding import Stamp
+from tests.unit.raft.cluster import GROUP, RaftStage
 
 
 def led_by_one(nodes: int = 3, **kwargs: object) -> RaftStage:
@@ -206,3 +208,67 @@ def test_of_four_without_a_memory_none_votes() -> None:
     stage.wipe(3)
     stage.run(10.0)
     assert not stage.group(4).is_leader
+
+
+def test_a_request_of_an_earlier_life_elects_no_later_one() -> None:
+    """Node 3 asks for votes of the next term, and loses its disk. It is released with less than it had. Its old request
+    arrives at node 2, which has more than node 3 by now, and it campaigns in that very term."""
+    stage = RaftStage(3)
+    stage.version = 15
+    leader = stage.elect(1)
+    stage.run(0.05)
+    term, commit, stamp = leader.term, leader.commit_index, Stamp(GROUP, 1)
+    stage.hold(1, 2)
+    stage.cut = {(3, 1)}
+    outcomes = stage.propose(1, "a")
+    stage.run(0.01)
+    assert (stage.group(3).last_index, leader.commit_index) == (commit + 1, commit)
+    old = stamp.vote_request(term + 1, (commit + 1, term), transfer=True)
+    stage.wipe(3)
+    stage.cut = set()
+    stage.hold(1, 3)
+    for _ in range(200):
+        if leader._step.release_for(3) is not None:
+            break
+        stage.run(0.005)
+        for node in (2, 3):  # what brings entries is late
+            for message in stage.held[1, node]:
+                if not message.append.entry_terms:
+                    stage.inject(1, node, message)
+            stage.held[1, node].clear()
+    release = leader._step.release_for(3)
+    assert release is not None
+    assert release[0] == commit
+    first = stamp.append_entries(term, 90, commit, (commit - 1, 0), [leader.log_store.data_at(commit)], [term])
+    stage.inject(1, 3, RaftMessage.FromString(first.SerializeToString()))
+    stage.inject(1, 3, stamp.append(term, 91, commit, (commit, term), release=release))
+    stage.run(0.005)
+    assert stage.group(3).has_vote(3)
+    assert stage.group(3).last_index == commit
+    stage.run(0.005)
+    stage.stop(3)
+    stage.start(3)  # it knows after a restart, too, that it had an earlier life
+    stage.hold(3, 2)
+    stage.release_link(1, 2)
+    stage.until(lambda: len(outcomes) == 1)
+    assert [type(outcome) for outcome in outcomes] == [Committed], "by nodes 1 and 2"
+    stage.isolate(1)
+    stage.inject(3, 2, old)
+    stage.run(0.005)
+    assert stage.group(2).log_store.vote == 3
+    again = stage.group(3)
+    again._core._SyncObj__transferInProgress = True
+    again._core.election_deadline = 0.0
+    stage.multirafts[3].mark_dirty(again)
+    stage.cut = {(1, 2), (2, 1), (1, 3), (3, 1), (2, 3)}
+    stage.run(0.01)
+    assert again.term == term + 1
+    votes = [message for _, to, message in stage.sent if to == 3 and message.HasField("vote_reply")]
+    assert votes
+    stage.inject(2, 3, votes[-1])
+    stage.run(0.005)
+    assert not again.is_leader, "a vote for another life"
+    stage.cut.discard((2, 3))
+    stage.release_link(3, 2)
+    stage.run(0.01)
+    assert not again.is_leader, "nor is that vote given again: it lacks what was committed"
