@@ -8,7 +8,7 @@ import sys
 import time
 from dataclasses import replace
 
-from tests.simulation.membership_model.scopes import MUTATIONS, SCOPES
+from tests.simulation.membership_model.scopes import MOVE, MUTATIONS, SCOPES
 from tests.simulation.membership_model.search import SearchResult, explore, walk
 
 
@@ -24,7 +24,7 @@ def main() -> int:
         found = explore(SCOPES[name], arguments.most)
         print(f"{name}: {found}; {time.process_time() - began:.0f} s of CPU", flush=True)
         broken += bool(found.broken)
-    deep = replace(SCOPES["move"], terms=3)
+    deep = replace(MOVE, terms=3)
     for seed in range(arguments.walks):
         found = walk(deep, seed)
         if found.broken:

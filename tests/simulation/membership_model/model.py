@@ -4,8 +4,8 @@ What a leader of a term has sent stays under way: any part of its log, from the 
 replica that it was meant for. Votes and acknowledgements are sets that only grow. So loss, repetition and reordering of
 messages are all in. The metadata are a log that each node follows at its own pace; leaders report in any order.
 
-What decides about members is the production code: `next_step`, `Quorum`, and the steps of a configuration. Left out,
-since they only forbid or only take time: pre-votes, loyalty, snapshots, transfers, and how a vote comes back.
+What decides about members is the production code: `next_step`, `Quorum`, `VoteRecovery`, and the steps of a
+configuration. Left out, since they only forbid or only take time: pre-votes, loyalty, snapshots, transfers.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import NamedTuple
 from cluster.raft.membership.changes import AppendConfiguration, LeaderView, MoveEnded, Wish, next_step
 from cluster.raft.membership.configuration import FOUNDING_BIRTH, Configuration, Replica, final
 from cluster.raft.membership.quorum import Quorum
+from tests.simulation.membership_model.recovery import ModelMembers, ModelMute, ModelRecovery, ModelRelease
 
 
 class Broken(Exception):
@@ -37,6 +38,8 @@ class ModelMember(NamedTuple):
 
     birth: int = 0
     mute: bool = False
+    life: int = 0
+    """Mark of its life: another one since each loss of its disk."""
     term: int = 0
     vote: Replica | None = None
     log: Log = ()
@@ -54,6 +57,7 @@ class Leadership(NamedTuple):
     leader: Replica
     log: Log
     commit: int = 0
+    mutes: frozenset[ModelMute] = frozenset()
 
 
 class Candidacy(NamedTuple):
@@ -62,6 +66,7 @@ class Candidacy(NamedTuple):
     last: tuple[int, int]
     voters: frozenset[Replica]
     """Old and new ones, in the candidate's configuration."""
+    life: int
 
 
 class ToldEnd(NamedTuple):
@@ -75,10 +80,11 @@ class State(NamedTuple):
     led: tuple[Leadership | None, ...]
     """By term, from 1 on."""
     asked: frozenset[Candidacy]
-    votes: frozenset[tuple[int, Replica, Replica]]
-    """Term, candidate, voter."""
+    votes: frozenset[tuple[int, Replica, Replica, int]]
+    """Term, candidate, voter, life of the candidate."""
     acks: frozenset[tuple[int, Replica, int]]
     """Term, replica, index: the highest only."""
+    releases: frozenset[ModelRelease]
     metadata: tuple[Wish | str | ToldEnd, ...]
     committed: tuple[tuple[ModelEntry, int], ...]
     """Entries, with the term in which some leader first committed them."""
@@ -94,17 +100,22 @@ class Scope:
     wishes: tuple[Wish, ...]
     """One after the other."""
     nodes: int
+    recovers: bool = False
+    """Whether votes come back."""
     terms: int = 2
     entries: int = 0
     losses: int = 0
-    loses: int = 0
-    """The node whose disk may be lost."""
+    loses: frozenset[int] = frozenset()
+    """Nodes whose disk may be lost."""
     cancels: bool = False
     without: str = ""
     """A rule that does not hold: `mutations`."""
 
     def lacks(self, rule: str) -> bool:
         return self.without == rule
+
+    def begun(self) -> tuple[MembershipModel, State]:
+        return MembershipModel(self), first_state(self)
 
 
 def first_state(scope: Scope) -> State:
@@ -114,8 +125,8 @@ def first_state(scope: Scope) -> State:
         for node in range(1, scope.nodes + 1)
     )
     return State(
-        members, (None,) * scope.terms, frozenset(), frozenset(), frozenset(),
-        (scope.wishes[0],), (), scope.entries, scope.losses,
+        members, (None,) * scope.terms, frozenset(), frozenset(), frozenset(), frozenset(),
+        scope.wishes[:1], (), scope.entries, scope.losses,
     )  # fmt: skip
 
 
@@ -156,6 +167,7 @@ class MembershipModel:
             yield from self._campaign(state, node)
             yield from self._grant(state, node)
             yield from self._receive(state, node)
+            yield from self._answer(state, node)
             yield from self._learn(state, node)
             yield from self._lose(state, node)
         for term in range(1, self.scope.terms + 1):
@@ -174,7 +186,7 @@ class MembershipModel:
             return
         if own not in known.all_voters:
             return
-        asked = Candidacy(term, own, _last(member.log), known.all_voters)
+        asked = Candidacy(term, own, _last(member.log), known.all_voters, member.life)
         changed = _with(state, node, member._replace(term=term, vote=own))
         yield f"{own} campaigns in term {term}", changed._replace(asked=state.asked | {asked})
 
@@ -188,7 +200,7 @@ class MembershipModel:
             meant = own in asked.voters or (self.scope.lacks("births in votes") and node in _nodes(asked.voters))
             if not free or not meant or not self._may_grant(state, member, own, asked):
                 continue
-            vote = (asked.term, asked.candidate, own)
+            vote = (asked.term, asked.candidate, own, asked.life)
             if vote not in state.votes:
                 changed = _with(state, node, member._replace(term=asked.term, vote=asked.candidate))
                 yield f"{own} votes for {asked.candidate} in {asked.term}", changed._replace(votes=state.votes | {vote})
@@ -200,9 +212,11 @@ class MembershipModel:
         if self.scope.lacks("the asker's word"):
             return member.hint is not None and _nodes(member.hint.all_voters) == {own.node, asked.candidate.node}
         others = asked.voters - {own, asked.candidate}
+        if self.scope.lacks("nor do two of them"):
+            others -= {Replica(one, known.birth) for one, known in enumerate(state.members, 1) if known.mute}
         if self.scope.lacks("the votes of all others"):
             return own in asked.voters
-        return all((asked.term, asked.candidate, other) in state.votes for other in others)
+        return all((asked.term, asked.candidate, other, asked.life) in state.votes for other in others)
 
     def _win(self, state: State, term: int) -> Iterator[tuple[str, State]]:
         for asked in state.asked:
@@ -212,9 +226,14 @@ class MembershipModel:
             stands = (member.term, member.vote, member.birth) == (term, own, own.birth) and self._may_lead(member)
             if asked.term != term or not stands or (led is not None and led.leader == own):
                 continue
-            if _last(member.log) != asked.last:
+            if (_last(member.log), member.life) != (asked.last, asked.life):
                 continue
-            voters = {voter for at, candidate, voter in state.votes if (at, candidate) == (term, own)}
+            any_life = self.scope.lacks("a vote is for one life of the candidate")
+            voters = {
+                voter
+                for at, candidate, voter, life in state.votes
+                if (at, candidate) == (term, own) and (life == member.life or any_life)
+            }
             if not self._is_reached(self.configuration(member, member.log, member.commit), voters | {own}):
                 continue
             if led is not None:
@@ -259,6 +278,11 @@ class MembershipModel:
                 after = member._replace(term=term, vote=vote, log=log)
                 acks = self._acked(state, term, own, end)
                 yield f"{own} has {end} entries of term {term}", _with(state, node, after)._replace(acks=acks)
+                if any(self._releases(release, after, own, end) for release in state.releases):
+                    counted = led.leader if not self.scope.lacks("it counts as having voted") else None
+                    votes = _with(state, node, after._replace(mute=False, vote=vote or counted))
+                    acks = self._acked(votes, term, own, end)
+                    yield f"{own} votes again, with {end} of term {term}", votes._replace(acks=acks)
                 if self.scope.lacks("in force at the append"):
                     heard = after._replace(commit=max(member.commit, min(end, led.commit)))
                     yield f"{own} applies {end} of term {term}", _with(state, node, heard)._replace(acks=acks)
@@ -286,7 +310,7 @@ class MembershipModel:
         return found
 
     def _acked(self, state: State, term: int, own: Replica, end: int) -> frozenset[tuple[int, Replica, int]]:
-        if state.members[own.node - 1].mute:
+        if state.members[own.node - 1].mute and not self.scope.lacks("it confirms nothing"):
             return state.acks
         best = max((index for at, who, index in state.acks if (at, who) == (term, own)), default=0)
         if end <= best:
@@ -305,7 +329,8 @@ class MembershipModel:
                 holders = {births.get(who.node, who) for who in holders}
             if led.log[index - 1].term == term and self._is_reached(known, holders):
                 committed = self._committed(state, led, index, term)
-                yield f"term {term} commits {index}", self._led(committed, term, led._replace(commit=index))
+                changed = self._led(committed, term, led._replace(commit=index))
+                yield f"term {term} commits {index}", self._told_to_vote(changed, term)
                 return
 
     @staticmethod
@@ -337,7 +362,11 @@ class MembershipModel:
         step = next_step(wish, latest, view)
         if isinstance(step, AppendConfiguration):
             log = (*led.log, ModelEntry(term, step.configuration))
-            yield f"term {term} appends {step.configuration}", self._led(state, term, led._replace(log=log))
+            changed = led._replace(log=log)
+            recovery = self._recovery(state, changed)
+            recovery.members_changed()
+            changed = changed._replace(mutes=recovery.mutes)
+            yield f"term {term} appends {step.configuration}", self._led(state, term, changed)
         elif isinstance(step, MoveEnded) and wish is not None:
             yield from self._report(state, term, latest, cancelled=not _is_done(wish, latest))
 
@@ -352,6 +381,63 @@ class MembershipModel:
         return (own_term or self.scope.lacks("an entry of the own term first")) and (
             last <= led.commit or self.scope.lacks("one change at a time")
         )
+
+    # ---- votes that come back
+
+    def _recovery(self, state: State, led: Leadership) -> ModelRecovery:
+        member = state.members[led.leader.node - 1]
+        latest = self.configuration(member, led.log, led.commit)
+        assert latest is not None
+        last = max((index for index, entry in enumerate(led.log, 1) if not isinstance(entry.what, str)), default=0)
+        is_committed = last <= led.commit or self.scope.lacks("a commit of its own first")
+        return ModelRecovery(ModelMembers(led.leader.node, latest, is_committed), led.mutes)
+
+    def _answer(self, state: State, node: int) -> Iterator[tuple[str, State]]:
+        """An append that is sent now is answered, whether the logs join or not."""
+        member = state.members[node - 1]
+        own = Replica(node, member.birth)
+        for term in range(max(1, member.term), self.scope.terms + 1):
+            led = self._leads(state, term)
+            if led is None or not self.scope.recovers or led.leader.node == node or not (led.mutes or member.mute):
+                continue
+            recovery = self._recovery(state, led)
+            if own not in recovery.replicas:
+                continue
+            after = member._replace(term=term, vote=member.vote if term == member.term else None)
+            is_lost = recovery.heard(node, member.life if member.mute else 0)
+            if self.scope.lacks("answers of all others"):
+                recovery.waits_for_none_of(set(range(1, self.scope.nodes + 1)))
+            elif self.scope.lacks("of all others, not of a majority"):
+                recovery.waits_for_a_majority()
+            elif self.scope.lacks("answers to what was sent since"):
+                recovery.waits_for_none_of({who.node for at, who, _ in state.acks if at == term})
+            changed = _with(state, node, after)
+            if is_lost and not self.scope.lacks("what it confirmed before is void"):
+                changed = changed._replace(acks=frozenset(ack for ack in state.acks if ack[:2] != (term, own)))
+            changed = self._led(changed, term, led._replace(mutes=recovery.mutes))
+            yield f"{own} answers in term {term}", self._told_to_vote(changed, term)
+
+    def _told_to_vote(self, state: State, term: int) -> State:
+        """A leader tells a member as soon as it may: later it would ask for no less."""
+        led = state.led[term - 1]
+        if led is None or not led.mutes:
+            return state
+        recovery = self._recovery(state, led)
+        own_from = next(index for index, entry in enumerate(led.log, 1) if entry.term == term)
+        releases = set(state.releases)
+        at_once = self.scope.lacks("a commit of its own first")
+        for mute in led.mutes:
+            told = recovery.release(mute.replica.node, max(led.commit, own_from) if at_once else led.commit, own_from)
+            if told is not None:
+                releases.add(ModelRelease(term, mute.replica, told[1], told[0]))
+        changed = state._replace(releases=frozenset(releases))
+        return self._led(changed, term, led._replace(mutes=recovery.mutes))
+
+    def _releases(self, release: ModelRelease, member: ModelMember, own: Replica, end: int) -> bool:
+        if not member.mute or (release.term, release.replica) != (member.term, own):
+            return False
+        is_this_life = release.mark == member.life or self.scope.lacks("a release is for one life")
+        return is_this_life and (end >= release.index or self.scope.lacks("it has everything up to there"))
 
     # ---- the metadata
 
@@ -418,13 +504,14 @@ class MembershipModel:
 
     def _lose(self, state: State, node: int) -> Iterator[tuple[str, State]]:
         member = state.members[node - 1]
-        if not state.losses or node != self.scope.loses or not member.birth:
+        if not state.losses or node not in self.scope.loses or not member.birth:
             return
         known = [one.configuration for one in state.metadata[: member.seen] if isinstance(one, ToldEnd)]
         hint = None if known and member.birth != FOUNDING_BIRTH else self.scope.start
         if self.scope.lacks("the asker's word"):
             hint = known[-1] if known else self.scope.start
-        empty = ModelMember(member.birth, mute=True, hint=hint, over=member.over, seen=member.seen)
+        life = self.scope.losses - state.losses + 1
+        empty = ModelMember(member.birth, mute=True, life=life, hint=hint, over=member.over, seen=member.seen)
         yield f"node {node} loses its disk", _with(state, node, empty)._replace(losses=state.losses - 1)
 
 

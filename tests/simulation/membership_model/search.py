@@ -6,8 +6,12 @@ import random
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from tests.simulation.membership_model.model import Broken, MembershipModel, Scope, State, first_state
+from tests.simulation.membership_model.model import Broken, Scope
+from tests.simulation.membership_model.transactions import TransactionScope
+
+AnyScope = Scope | TransactionScope
 
 
 @dataclass
@@ -22,9 +26,9 @@ class SearchResult:
         return "\n  ".join([f"{seen}; {self.broken}", *self.path]) if self.broken else f"{seen}, nothing broken"
 
 
-def at(scope: Scope, steps: Sequence[str]) -> State:
+def at(scope: AnyScope, steps: Sequence[str]) -> Any:
     """The state after these steps, of which each is the beginning of what `MembershipModel` calls it."""
-    model, state = MembershipModel(scope), first_state(scope)
+    model, state = scope.begun()
     for step in steps:
         able = [(label, after) for label, after in model.successors(state) if label.startswith(step)]
         assert len(able) == 1, f"{step!r} can happen in {len(able)} ways: {sorted(set(dict(model.successors(state))))}"
@@ -32,10 +36,10 @@ def at(scope: Scope, steps: Sequence[str]) -> State:
     return state
 
 
-def explore(scope: Scope, most: int, steps: Sequence[str] = ()) -> SearchResult:
+def explore(scope: AnyScope, most: int, steps: Sequence[str] = ()) -> SearchResult:
     """All states from there on, breadth first, up to so many."""
-    model, first = MembershipModel(scope), at(scope, steps)
-    came: dict[State, tuple[State, str] | None] = {first: None}
+    model, first = scope.begun()[0], at(scope, steps)
+    came: dict[Any, tuple[Any, str] | None] = {first: None}
     queue = deque([first])
     while queue and len(came) < most:
         state = queue.popleft()
@@ -49,9 +53,9 @@ def explore(scope: Scope, most: int, steps: Sequence[str] = ()) -> SearchResult:
     return SearchResult(len(came), is_complete=not queue)
 
 
-def walk(scope: Scope, seed: int, most: int = 200) -> SearchResult:
+def walk(scope: AnyScope, seed: int, most: int = 200) -> SearchResult:
     """One random way through the states."""
-    model, state, chance = MembershipModel(scope), first_state(scope), random.Random(seed)
+    (model, state), chance = scope.begun(), random.Random(seed)
     path: list[str] = []
     for _ in range(most):
         try:
@@ -65,7 +69,7 @@ def walk(scope: Scope, seed: int, most: int = 200) -> SearchResult:
     return SearchResult(len(path))
 
 
-def _path(came: dict[State, tuple[State, str] | None], state: State) -> list[str]:
+def _path(came: dict[Any, tuple[Any, str] | None], state: Any) -> list[str]:
     labels: list[str] = []
     step = came[state]
     while step is not None:

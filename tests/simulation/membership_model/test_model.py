@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.membership_model.model import Scope
 from tests.simulation.membership_model.scopes import (
+    FORGOTTEN_ENTRY,
     LED_BY_1,
     MOVE,
     MUTATIONS,
+    READMITTED,
+    READMITTED_OF_TWO,
     SCOPES,
-    SWAP_OF_TWO,
+    TRANSACTIONS,
     ModelMutation,
 )
 from tests.simulation.membership_model.search import at, explore, walk
 
-COMPLETE: dict[str, tuple[Scope, int]] = {"swap-of-two": (SWAP_OF_TWO, 40_000)}
+COMPLETE = {"swap-of-two": 40_000, "readmitted-of-two": 45_000, "transaction": 20_000, "transactions": 20_000}
+"""Scopes that are searched in full, and states that are enough for that."""
 PARTLY = 6_000
 """States of each of the others, the nearest ones; the command searches on."""
 WALKS = 60
@@ -23,8 +26,7 @@ WALKS = 60
 
 @pytest.mark.parametrize("name", COMPLETE)
 def test_no_state_within_the_bounds_is_broken(name: str) -> None:
-    scope, most = COMPLETE[name]
-    found = explore(scope, most)
+    found = explore(SCOPES[name], COMPLETE[name])
     assert not found.broken, str(found)
     assert found.is_complete
 
@@ -56,3 +58,19 @@ def test_a_move_can_be_carried_out() -> None:
     state = at(MOVE, steps)
     assert state.members[2].birth == 0, "node 3 has erased its replica"
     assert len(state.committed) == 4
+
+
+def test_a_vote_comes_back() -> None:
+    steps = [*FORGOTTEN_ENTRY, "term 1 commits 2", "node 3 loses its disk", "3/1 answers", "2/1 answers"]
+    state = at(READMITTED, [*steps, "3/1 votes again, with 2 of term 1"])
+    assert (state.members[2].mute, state.members[2].vote) == (False, (1, 1))
+    of_two = ["1/1 campaigns in term 1", "2/1 votes for 1/1", "1/1 leads", "node 2 loses its disk", "2/1 answers"]
+    state = at(READMITTED_OF_TWO, [*of_two, "2/1 votes again, with 1 of term 1", "term 1 commits 1"])
+    assert len(state.committed) == 1
+
+
+def test_two_transactions_can_be_committed() -> None:
+    one = ["writes 0 to 0", "0 confirms 0", "hears the end of 0, True", "0 is told that 0 ended, True", "0 is complete"]
+    another = ["writes 1 to 0", "0 confirms 1", "hears the end of 1, True", "0 is told that 1 ended, True"]
+    state = at(TRANSACTIONS, [*one, *another])
+    assert [told.committed for told in state.over] == [True, True]
