@@ -40,7 +40,7 @@ from benchmarks.peers import kafka, nats
 from benchmarks.peers.base import PeerSystem, PeerUnavailable, end_on_signals, running
 from benchmarks.peers.holdfast import Holdfast
 from benchmarks.places import scratch
-from benchmarks.subjects.plain_clients import environment_of
+from benchmarks.subjects.pairs import environment_of
 from holdfast.client import ProducerClient, ProducerOptions
 
 BODY = b"x" * 1024

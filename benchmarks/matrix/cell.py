@@ -5,6 +5,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import pickle
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -88,6 +91,8 @@ def drive(target: TargetLog, plan: LoadPlan, began: Callable[[], None] | None = 
         return NatsLoad(plan).run(began)
     if target.driver == "nats-bench":
         return NatsBenchLoad(plan, nats.program()).run(began)
+    if target.driver == "own" and target.environment is not None:
+        return _drive_apart(plan, target.environment)
     if target.driver == "own":
         from benchmarks.client.driver import ClientLoad
 
@@ -95,6 +100,18 @@ def drive(target: TargetLog, plan: LoadPlan, began: Callable[[], None] | None = 
     if target.driver == "amqp-reconnecting":
         return ReconnectingLoad(plan).run(began)
     return Load(plan).run(began)
+
+
+def _drive_apart(plan: LoadPlan, environment: Mapping[str, str]) -> dict[str, Any]:
+    """Run a plan with our own client of another environment: its driver reads the plan and writes the report."""
+    command = [sys.executable, "-m", "benchmarks.client.driver"]
+    done = subprocess.run(
+        command, input=pickle.dumps(plan), env=os.environ | environment, stdout=subprocess.PIPE, check=False
+    )
+    if done.returncode:
+        raise PeerFailed(f"the client's process ended with {done.returncode}")
+    report: dict[str, Any] = pickle.loads(done.stdout)
+    return report
 
 
 def _read(target: TargetLog, plan: LoadPlan) -> dict[str, Any]:

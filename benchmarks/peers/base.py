@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -47,6 +47,8 @@ class TargetLog:
     leader: str  # process that leads it (or its first partition), a key of Peer.processes()
     driver: Driver = "amqp"
     keeps: bool = True  # False: a queue, which drops events that were read
+    environment: Mapping[str, str] | None = None
+    """In which our own client runs, in a process of its own; None: in this process."""
 
 
 class PeerSystem(Protocol):

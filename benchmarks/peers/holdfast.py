@@ -40,11 +40,13 @@ class Holdfast:
         environment: dict[str, str] | None = None,
         nodes: int = NODES,
     ) -> None:
+        """`environment`: in which the commands, the nodes and our own client run; None: in that of this process."""
         self.name = f"holdfast-{durability}"
         self.durability = durability
         self.nodes = nodes
         self._parent = directory
         self._environment = environment or {}
+        self._client_environment = environment
         self._directory: Path | None = None
         self._amqp: list[str] = []
         self._processes: dict[str, psutil.Process] = {}
@@ -134,7 +136,9 @@ class Holdfast:
         start = LinkOptions(follow_redirects=True, properties=bound, filter_kind="event-streams", start="earliest")
         send = LinkOptions(follow_redirects=True, properties=bound)
         driver: Driver = "own" if kind == "own-client" else "amqp"
-        return TargetLog(name, url, send, url, tail, start, leaders[PARTITION], driver)
+        return TargetLog(
+            name, url, send, url, tail, start, leaders[PARTITION], driver, environment=self._client_environment
+        )
 
     def delete(self, target: TargetLog) -> None:
         self.delete_log(target.name)

@@ -1,5 +1,5 @@
-"""What is said of plain clients, now and before: each pair has a ratio, the median of them decides, and the nodes of
-the earlier checkout are really that one's."""
+"""Pairs of now and before: each has a ratio, the median of them decides, and nodes and client of the earlier checkout
+are really that one's."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 from rich.console import Console
 
 from benchmarks.matrix.cell import Cell
-from benchmarks.matrix.contestants import FSYNC
+from benchmarks.matrix.contestants import FSYNC, FSYNC_MANY
 from benchmarks.matrix.rows import MATRIX, Row
-from benchmarks.subjects.plain_clients import HEADS, HERE, Compared, Pair, compare, environment_of, table
+from benchmarks.subjects.pairs import HEADS, HERE, Compared, Pair, compare, environment_of, table
 
 
 def _cell(rate: float, cpu_us: float = 10.0, p99: float = 20.0) -> Cell:
@@ -54,6 +54,7 @@ def test_a_directory_without_holdfast_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.cluster
 def test_two_clusters_are_measured_in_turns() -> None:
-    (line,) = compare(HERE, [Row("r", "few events", (FSYNC,), count=500)], [FSYNC], 2, 1.0, Console(quiet=True))
-    assert len(line.pairs) == 2
-    assert all(cell.problems == () for pair in line.pairs for cell in (pair.before, pair.now))
+    row, both = Row("r", "few events", (FSYNC, FSYNC_MANY), count=500), [FSYNC, FSYNC_MANY]
+    lines = compare(HERE, [row], both, 2, 1.0, Console(quiet=True))
+    assert [len(line.pairs) for line in lines] == [2, 2]
+    assert all(cell.problems == () for line in lines for pair in line.pairs for cell in (pair.before, pair.now))

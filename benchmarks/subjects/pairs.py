@@ -1,12 +1,12 @@
-"""Benchmark of plain AMQP clients before and after a change: nodes of an earlier commit and of this one, in turns.
+"""Benchmark of Holdfast before and after a change: an earlier commit and this one, in turns.
 
 Old ratios to another broker tell more about the machine than about a change, since they vary within a day. So two
-clusters are up at the same time. Their nodes and command lines come from an earlier checkout and from this one. Both
-have the same driver, which is this checkout's and imports nothing of Holdfast. Each row of the matrix with a plain
-client runs on one cluster and then at once on the other. The order alternates, and each pair has its own ratio. A row
-passes if the median of its ratios is at least NOISE.
+clusters are up at the same time. Their nodes, their command lines and the Python client come from an earlier checkout
+and from this one. Plans and drivers are this checkout's for both; that of plain clients imports nothing of Holdfast.
+Each row of the matrix runs on one cluster and then at once on the other. The order alternates, and each pair has its
+own ratio. A row passes if the median of its ratios is at least NOISE.
 
-    git worktree add ../before v0.9 && python -m benchmarks.subjects.plain_clients ../before
+    git worktree add ../before v0.9 && python -m benchmarks.subjects.pairs ../before
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import click
@@ -28,7 +29,17 @@ from rich.console import Console
 from benchmarks import machine
 from benchmarks.driver.wire import PeerError
 from benchmarks.matrix.cell import Cell, measure
-from benchmarks.matrix.contestants import FSYNC, REPLICATED, Contestant
+from benchmarks.matrix.contestants import (
+    ARRAYS,
+    COLUMNS,
+    FSYNC,
+    FSYNC_CLIENT,
+    FSYNC_MANY,
+    REPLICATED,
+    REPLICATED_CLIENT,
+    REPLICATED_MANY,
+    Contestant,
+)
 from benchmarks.matrix.rows import MATRIX, Row
 from benchmarks.peers.base import PeerFailed, PeerSystem, end_on_signals, running
 from benchmarks.peers.holdfast import Holdfast
@@ -38,7 +49,11 @@ NOISE = 0.9
 """Share of the rate before that a row must keep; on a shared machine few pairs vary by about so much."""
 SETTLE_S = 1.0
 HERE = Path(__file__).resolve().parents[2]
-PLAIN = (FSYNC, REPLICATED)
+CLIENTS = {
+    "plain": (FSYNC, REPLICATED),
+    "own": (FSYNC_CLIENT, REPLICATED_CLIENT, FSYNC_MANY, REPLICATED_MANY, COLUMNS, ARRAYS),
+}
+EVERY = tuple(chain.from_iterable(CLIENTS.values()))
 HEADS = ("row", "nodes", "before, events/s", "now, events/s", "now / before: median of pairs", "lowest .. highest",
          "CPU of all processes, now / before", "p99, now / before", "")  # fmt: skip
 
@@ -83,9 +98,11 @@ class Compared:
         )  # fmt: skip
 
 
-def environment_of(checkout: Path) -> dict[str, str]:
-    """Return the environment in which the command line and the nodes come from that checkout."""
-    found = {"PYTHONPATH": str(checkout), "PYTHONSAFEPATH": "1"}
+def environment_of(checkout: Path, tools: Path | None = None) -> dict[str, str]:
+    """Return the environment in which the command line, the nodes and the client come from that checkout. `tools`: a
+    directory whose packages come first."""
+    path = [checkout] if tools is None else [tools, checkout]
+    found = {"PYTHONPATH": os.pathsep.join(map(str, path)), "PYTHONSAFEPATH": "1"}
     asked = "import holdfast.cli, node; print(holdfast.cli.__file__, node.__file__, sep='\\n')"
     answer = subprocess.run(
         [sys.executable, "-c", asked], env=os.environ | found, capture_output=True, text=True, check=False
@@ -96,15 +113,18 @@ def environment_of(checkout: Path) -> dict[str, str]:
 
 
 def compare(
-    before: Path, rows: Iterable[Row], durabilities: Iterable[Contestant], repeats: int, seconds: float, say: Console
+    before: Path, rows: Iterable[Row], contestants: Iterable[Contestant], repeats: int, seconds: float, say: Console
 ) -> list[Compared]:
-    lines = [(row, one) for row in rows for one in durabilities if one in row.contestants]
+    lines = [(row, one) for row in rows for one in contestants if one in row.contestants]
     pairs: dict[tuple[Row, Contestant], list[Pair]] = {line: [] for line in lines}
     with scratch() as directory, contextlib.ExitStack() as life:
+        tools = directory / "tools"
+        tools.mkdir()
+        (tools / "benchmarks").symlink_to(HERE / "benchmarks")
         clusters = [
             {one.peer: life.enter_context(running(Holdfast(one.peer.removeprefix("holdfast-"), directory, environment)))
              for one in dict.fromkeys(one for _, one in lines)}
-            for environment in (environment_of(before), environment_of(HERE))
+            for environment in (environment_of(before, tools), environment_of(HERE, tools))
         ]  # fmt: skip
         for repeat in range(repeats):
             for row, contestant in lines:
@@ -132,10 +152,10 @@ def table(compared: Iterable[Compared], facts: dict[str, object]) -> str:
     lines = [f"| {' | '.join(HEADS)} |", "| --- " * len(HEADS) + "|"]
     lines += [f"| {' | '.join(one.values())} |" for one in compared]
     said = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in facts.items() if name != "libraries")
-    return "\n".join([f"# Plain AMQP clients, now and before\n\n{said}.\n", *lines]) + "\n"
+    return "\n".join([f"# Now and before\n\n{said}.\n", *lines]) + "\n"
 
 
-ROWS = [row.name for row in MATRIX if set(row.contestants) & set(PLAIN)]
+ROWS = [row.name for row in MATRIX if set(row.contestants) & set(EVERY)]
 
 
 @click.command()
@@ -144,27 +164,30 @@ ROWS = [row.name for row in MATRIX if set(row.contestants) & set(PLAIN)]
 @click.option(
     "--durability", type=click.Choice(["fsync", "replicated"]), help="Measure only nodes with this durability."
 )
+@click.option("--client", type=click.Choice(list(CLIENTS)), help="Measure plain AMQP clients, or our own, only.")
 @click.option("--repeats", default=4, show_default=True, type=click.IntRange(1), help="Run so many pairs of each row.")
 @click.option("--seconds", default=3.0, show_default=True, type=click.FloatRange(1), help="Seconds of a run.")
 @click.option("--results", type=click.Path(path_type=Path, file_okay=False), help="Write the table here, too.")
 def main(
-    before: Path, names: tuple[str, ...], durability: str | None, repeats: int, seconds: float, results: Path | None
-) -> None:
-    """Compare plain clients with BEFORE, a checkout of an earlier commit."""
+    before: Path, names: tuple[str, ...], durability: str | None, client: str | None, repeats: int, seconds: float,
+    results: Path | None,
+) -> None:  # fmt: skip
+    """Compare this checkout with BEFORE, one of an earlier commit."""
     end_on_signals()
     console = Console(width=None if sys.stdout.isatty() else 160)
     rows = [row for row in MATRIX if row.name in (names or ROWS)]
-    plain = [one for one in PLAIN if durability is None or one.peer.endswith(durability)]
+    every = CLIENTS[client] if client is not None else EVERY
+    contestants = [one for one in every if durability is None or one.peer.endswith(durability)]
     began_s = time.monotonic()
     with scratch() as directory:
         facts = machine.facts(directory)
-    compared = compare(before, rows, plain, repeats, seconds, console)
+    compared = compare(before, rows, contestants, repeats, seconds, console)
     text = table(compared, facts | {"pairs": repeats, "took_s": round(time.monotonic() - began_s)})
     console.print(text, highlight=False, markup=False)
     if results is not None:
         results.mkdir(parents=True, exist_ok=True)
         day = datetime.datetime.now(datetime.UTC).date().isoformat()
-        (results / f"{day}-plain-clients.md").write_text(text, encoding="utf-8")
+        (results / f"{day}-pairs.md").write_text(text, encoding="utf-8")
     if not compared or not all(one.kept for one in compared):
         sys.exit(1)
 
