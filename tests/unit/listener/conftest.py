@@ -9,11 +9,18 @@ from typing import Any
 import pytest
 import uvloop
 
+from cluster.rpc import options
 from tests.unit.listener.support.single import SingleNode
 
 
 def pytest_asyncio_loop_factories(config: Any, item: Any) -> Mapping[str, Callable[[], Any]]:
     return {"uvloop": uvloop.new_event_loop}
+
+
+@pytest.fixture(autouse=True)
+def patient_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nodes of a cluster live in one process here: gRPC takes one for dead if that stands still for 0.7 s."""
+    monkeypatch.setattr(options, "KEEPALIVE_TIMEOUT_MS", 30_000)
 
 
 @pytest.fixture
