@@ -196,7 +196,7 @@ def _confirm(name: str, losses: Losses) -> None:
 @log.command("reassign")
 @click.argument("partition", metavar="LOG/PARTITION")
 @click.option("--to", "nodes", required=True, metavar="N,N,...", help="Keep it on these nodes, the leader first.")
-@click.option("--allow-same-rack", is_flag=True, help="Also where replicas share a rack and another one is free.")
+@click.option("--allow-same-rack", is_flag=True, help="Allow replicas to share a rack while another one is free.")
 @command_frame()
 def reassign(frame: CommandFrame, partition: str, nodes: str, allow_same_rack: bool) -> None:
     """Move a partition to other nodes, while it is used. Returns at once: `holdfast cluster moves` shows how far it is,
