@@ -87,7 +87,8 @@ class ListenerCluster:
         return leader
 
     async def settled_leader(self, log: str, partition: str = "0") -> int:
-        """The one leader that all nodes that are left agree on."""
+        """The one leader that all nodes that are left agree on, once they all have heard of the log."""
+        await eventually(lambda: all(self.broker(node).describe(log) is not None for node in self.nodes))
         await eventually(lambda: len(self.leaders(log, partition)) == 1)
         leader = self.leader(log, partition)
         await eventually(lambda: all(self.broker(node).leader(log, partition) == leader for node in self.nodes))
