@@ -97,7 +97,7 @@ def twin_class(module: str, name: str, base: type[Twin[Any]], original: type) ->
 
 
 def public_members(original: type) -> dict[str, Any]:
-    """What programs may use of an asyncio class: methods, properties, and attributes, as the words of their types."""
+    """Return the public members of an asyncio class: methods, properties, and attributes as the text of their types."""
     found: dict[str, Any] = {}
     for owner in reversed(original.__mro__):
         found |= inspect.get_annotations(owner)
