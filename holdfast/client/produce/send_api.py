@@ -239,7 +239,8 @@ class Sending(ABC):
             )
         else:
             batch = list(batch)
-            self._check_place(partition, keyed=key is not None or _have_keys(batch))
+            if self._named:
+                self._check_place(partition, keyed=key is not None or _have_keys(batch))
         await self._wait_for_room()
         self._check_takes()
         place = self._partitions.place_for(key, partition)
