@@ -367,15 +367,14 @@ class RaftGroup:
         """Let a mute member vote, because nobody has a memory of this group, so it has lost none; or nobody else has
         one, since the group never had another member. The caller knows that: the configuration here may be the first
         of many."""
-        is_whole = self._membership.is_alone and self.quarantined is None
-        if self._log_store.mute and (is_whole or self.remembers_nothing):
+        if self._log_store.mute and (self._membership.is_alone or self.remembers_nothing):
             self._log_store.regain_vote()
             self._election.first_wait(self._multiraft.now, eager=True, new=True, let_in=self._multiraft.is_let_in)
             self._multiraft.mark_dirty(self)
 
     def vote_as_first_life(self) -> None:
         """Let a mute member vote, because it never had another life than this process: it has forgotten nothing."""
-        if self._log_store.mute and self.quarantined is None:
+        if self._log_store.mute:
             self._log_store.regain_vote()
             self._multiraft.mark_dirty(self)
 

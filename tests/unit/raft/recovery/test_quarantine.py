@@ -22,7 +22,7 @@ OTHER = GROUP + 1
 class TwoGroups:
     """One node with two groups of which it is the only member."""
 
-    def __init__(self, disk: SimDisk | None = None) -> None:
+    def __init__(self, disk: SimDisk | None = None, *, mute: bool = False) -> None:
         self.clock = HandClock()
         self.disk = disk or SimDisk()
         self.told: list[int] = []
@@ -32,7 +32,7 @@ class TwoGroups:
         self.multiraft.on_quarantined = lambda group: self.told.append(group.group_id)
         self.machines = {number: ListMachine() for number in (GROUP, OTHER)}
         for number, machine in self.machines.items():
-            self.multiraft.open_group(number, [1], machine)
+            self.multiraft.open_group(number, [1], machine, mute=mute)
 
     def run(self) -> None:
         for _ in range(20):
@@ -125,6 +125,24 @@ def test_what_it_meant_to_say_in_that_turn_is_not_said() -> None:
     outcomes = stage.propose(1, "the others go on")
     stage.run(0.1)
     assert [type(outcome) for outcome in outcomes] == [Committed]
+
+
+def test_a_member_without_a_vote_gets_none_while_its_group_is_in_quarantine() -> None:
+    node = TwoGroups(mute=True)
+    node.run()
+    node.multiraft.quarantine(GROUP, "a defect")
+    before = everything(node.disk, GROUP)
+    for group in node.multiraft.groups.values():
+        group.vote_from_the_beginning()
+        group.vote_as_first_life()
+        group.vote_from_the_beginning()
+    node.run()
+    broken, sound = node.multiraft.groups[GROUP], node.multiraft.groups[OTHER]
+    assert (broken.has_vote(1), broken.may_count, broken.is_leader) == (False, False, False)
+    assert (sound.has_vote(1), sound.may_count) == (True, True)
+    assert everything(node.disk, GROUP) == before
+    again = TwoGroups(node.disk)
+    assert not again.multiraft.groups[GROUP].has_vote(1), "nor when its node starts again"
 
 
 def test_what_the_disk_does_is_no_fault_of_a_group() -> None:
