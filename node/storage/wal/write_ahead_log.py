@@ -97,13 +97,11 @@ class WriteAheadLog:
     def begin(self) -> None:
         """Start a new segment. Everything before it is durable when this returns, and so is its name."""
         with self._sync_lock:
-            last = self._segment
+            last, end = self._segment, self.end
             if last is not None:
                 self._sync()
-                self._sequence = last.sequence
-            end = self.end
-            head = SegmentHead(new_marker(), self._sequence + 1, end.offset if end.segment else 0)
-            number = end.segment + 1
+            sequence = self._sequence if last is None else last.sequence
+            head, number = SegmentHead(new_marker(), sequence + 1, end.offset), end.segment + 1
             segment = SegmentWriter(self.path(number), number, head, self._system, self._write_path)
             if not segment.is_direct:
                 self._write_path = None
@@ -111,7 +109,7 @@ class WriteAheadLog:
                 last.end_writing()  # all that it had is durable
                 self._sizes[last.number] = last.offset
                 with self._reading_lock:
-                    self._reading[last.number] = last.file
+                    self._keep_open(last.number, last.file)
             self._segment = segment
 
     def sync(self) -> WalPosition:
@@ -190,12 +188,18 @@ class WriteAheadLog:
         with self._reading_lock:
             file = self._reading.get(number)
             if file is None:
-                file = self._reading[number] = os.open(self.path(number), os.O_RDONLY | os.O_CLOEXEC)
-                if len(self._reading) > MAX_OPEN_SEGMENTS:
-                    os.close(self._reading.popitem(last=False)[1])
+                file = os.open(self.path(number), os.O_RDONLY | os.O_CLOEXEC)
+                self._keep_open(number, file)
             else:
                 self._reading.move_to_end(number)
             return file
+
+    def _keep_open(self, number: int, file: int) -> None:
+        """Keep the descriptor of a segment for readers; if there are too many, close the one that was used longest ago.
+        The caller has the lock."""
+        self._reading[number] = file
+        if len(self._reading) > MAX_OPEN_SEGMENTS:
+            os.close(self._reading.popitem(last=False)[1])
 
     def erase(self, number: int) -> None:
         """Remove the file of a segment in which nothing is needed. For any thread; it may take long. `forget` must

@@ -65,17 +65,18 @@ def test_an_error_that_another_thread_was_told_of_is_no_success(disk: FaultyDisk
     assert after == "SyncFailed", "who was told once is told for ever"
 
 
-def test_a_sync_that_waited_for_one_that_failed_fails(disk: FaultyDisk) -> None:
+@pytest.mark.parametrize("other", ["disk.sync", "fill, disk, 4, 1"], ids=["a sync", "a new segment"])
+def test_who_waited_for_a_sync_that_failed_fails(disk: FaultyDisk, other: str) -> None:
     program = Program(
         disk,
         f"""
-        {THREE_DURABLE}
-        fill(disk, 3, 2)
+        disk = Store(home, WHO, SMALL); fill(disk, 0, 3); disk.sync(); when_told()
+        fill(disk, 3, 1, size=SMALL.segment_bytes)  # the next write begins a segment
         outcomes = []
         first = threading.Thread(target=lambda: outcomes.append(outcome(disk.sync)))
         first.start()
         while not struck.exists(): time.sleep(0.01)
-        outcomes.append(outcome(disk.sync))
+        outcomes.append(outcome({other}))
         first.join()
         tell(*outcomes, outcome(fill, disk, 5, 1), outcome(disk.sync))
         os._exit(0)
