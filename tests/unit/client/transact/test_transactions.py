@@ -518,10 +518,16 @@ async def test_a_commit_returns_at_one_of_two_moments(nodes: Nodes) -> None:
         ProducerOptions(commit_answer="soon").check()  # type: ignore[arg-type]
 
 
-async def test_closing_a_producer_says_that_its_open_transaction_is_rolled_back(nodes: Nodes) -> None:
+@pytest.mark.parametrize("ended_before", [0, 1])
+async def test_closing_a_producer_says_that_its_open_transaction_is_rolled_back(
+    nodes: Nodes, ended_before: int
+) -> None:
     log = await nodes.log(1)
     sender = producer(nodes, log)
     await sender.start()
+    for _ in range(ended_before):
+        async with sender.transaction():
+            pass
     tx = sender.transaction()
     await tx.begin()
     await tx.send(b"in vain", partition="0")
