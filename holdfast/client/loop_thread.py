@@ -22,11 +22,12 @@ import uvloop
 
 from holdfast.client.callbacks import ENDS
 from holdfast.client.errors import ClosedError, InvalidOperationError
+from holdfast.client.one_process import OneProcess
 
 T = TypeVar("T")
 
 
-class LoopThread:
+class LoopThread(OneProcess):
     """The thread and its loop."""
 
     def __init__(self, name: str) -> None:

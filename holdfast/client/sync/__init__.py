@@ -11,8 +11,8 @@ waits. Methods and errors are as described there, but iteration is plain `for`, 
 `await`, and callbacks (`done`, `on_confirmed`) run on the client's thread, and must not call the client. That thread
 also keeps the lease of a `GroupMember`, as long as the process lives.
 
-Threads may share a client. For many events prefer `send_many` or `send_batch`: confirming single events one by one
-costs a round trip each.
+Threads may share a client; another process opens its own. For many events prefer `send_many` or `send_batch`:
+confirming single events one by one costs a round trip each.
 """
 
 from holdfast.client.events import Event

@@ -34,6 +34,7 @@ from holdfast.client.errors import (
     TimeoutExpiredError,
     UnreachableError,
 )
+from holdfast.client.one_process import OneProcess
 from holdfast.client.start_position import Start
 from holdfast.client.transport.address import Address, named_servers
 from holdfast.client.transport.cluster_identity import Identity
@@ -161,7 +162,7 @@ class NetworkOptions:
         self.security.check()
 
 
-class Network:
+class Network(OneProcess):
     """The connections of one client, by address, and the ways to its links."""
 
     def __init__(self, servers: str | Sequence[str], options: NetworkOptions | None = None) -> None:
