@@ -102,9 +102,9 @@ class _Producing(IncomingMessageLink):
             return
         super()._take_envelope(own, Envelope(front, messages), size, transaction)
 
-    def _answer(self, deliveries: list[Any], count: int, size: int, state: DeliveryState) -> None:
+    def _answer(self, handles: list[Any], count: int, size: int, state: DeliveryState) -> None:
         if not isinstance(state, Released | Modified):
-            super()._answer(deliveries, count, size, state)
+            super()._answer(handles, count, size, state)
             return
         self._account(count, size, False)
         self.host.send_away(hub_errors.send_again(f"an event was not taken by {self.plan.log!r} in time"))

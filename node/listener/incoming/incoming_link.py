@@ -124,14 +124,14 @@ class IncomingLink(Endpoint):
         return partial(transaction.send, self, self.plan.broker, self.plan.log, partition)
 
     def _turn_down_one(
-        self, deliveries: list[Any], count: int, size: int, error: Error, transaction: ClientTransaction | None
+        self, handles: list[Any], count: int, size: int, error: Error, transaction: ClientTransaction | None
     ) -> None:
         """Refuse deliveries that certainly are not, and will not be, in the log."""
         state: DeliveryState = Rejected(error)
         if transaction is not None:
             transaction.refuse(error.description or error.condition)
             state = Transactional(transaction.txn_id, Rejected(error))
-        self._answer(deliveries, count, size, state)
+        self._answer(handles, count, size, state)
 
     def _queue(self, partition: str) -> AppendQueue:
         queue = self._queues.get(partition)
@@ -242,8 +242,8 @@ class IncomingLink(Endpoint):
     def _answer_all(self, deliveries: Deliveries, state: DeliveryState) -> None:
         self._answer(deliveries.handles, deliveries.count, deliveries.size, state)
 
-    def _answer(self, deliveries: list[Any], count: int, size: int, state: DeliveryState) -> None:
-        self.link.settle(deliveries, state)
+    def _answer(self, handles: list[Any], count: int, size: int, state: DeliveryState) -> None:
+        self.link.settle(handles, state)
         self._account(count, size, state is ACCEPTED)
 
     def _account(self, count: int, size: int, accepted: bool) -> None:
