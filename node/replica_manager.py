@@ -56,8 +56,8 @@ TICK_PERIOD_S = 0.5
 soon it is seen that the disk fills. The free space that is kept has to last for so long."""
 
 FULL_SHARE = 0.08
-"""Share of the disk below which logs wait for no copies: above it a plan moves replicas away, and below it a copy that
-takes hours must not keep a leader from deleting what is too old."""
+"""Free share of the disk below which logs wait for no copies. While more is free a plan moves replicas away; with less
+a copy that takes hours must not keep a leader from deleting what is too old."""
 
 MAX_STATES = 10_000
 """States of replicas in one answer, some 40 bytes each: as many as a node can have in a large cluster."""

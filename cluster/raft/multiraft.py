@@ -103,7 +103,7 @@ class MultiRaft:
         self.copies = CopyBudgets(self.options)
         self.preferred_turns = PreferredTurns(self.options.prefer_per_s)
         self.is_disk_full = False
-        """Logs wait for voters only, and for no snapshot: the owner of the node says so, by how much space is left."""
+        """True if logs wait for voters only, and for no snapshot. The owner sets it, by how much space is left."""
         self.on_wake: Callable[[], None] | None = None
         self.on_answers: Callable[[], None] | None = None
         """Called before the write of a turn without news for the disk: what callers were told in it may leave."""

@@ -319,7 +319,8 @@ class UndeliveredError(HoldfastError):
 
     @classmethod
     def of(cls, text: str, count: int, cause: HoldfastError | None, *, advice: str | None = None) -> UndeliveredError:
-        """Error of `text` and what failed. Without an `advice`, that of a cause that cannot pass."""
+        """Make the error of `text` and of its cause, if that is known. Without an `advice` it has the cause's, unless
+        the cause may pass."""
         if advice is None and cause is not None and not cause.retriable:
             advice = cause.advice or None
         error = cls(text if cause is None else f"{text}: {cause}", count=count, advice=advice)

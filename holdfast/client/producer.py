@@ -281,7 +281,7 @@ class ProducerClient(Sending):
 
     @property
     def last_transaction(self) -> LastTransaction | None:
-        """How the last transaction of the `transactional_id` ended, as it was told when the id was taken."""
+        """The last transaction of the `transactional_id` and its end, as the node told when the id was taken."""
         return None if self._transactor is None else self._transactor.last
 
     # ---------------------------------------------------------------- idempotence

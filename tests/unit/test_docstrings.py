@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 MOST = {
     "cluster": 0,
     "node": 0,
-    "holdfast": 13,
+    "holdfast": 0,
     "pipeline": 0,
     "pyspark_holdfast": 0,
     "chaos": 0,

@@ -108,7 +108,7 @@ class Projection:
         return node in self.receivers and self.fits(group, node)
 
     def is_above_mark(self, node: int) -> bool:
-        """Tell whether a disk needs more than its mark, of a node that takes replicas."""
+        """Tell whether a node takes replicas, and its disk needs more than the mark."""
         told = self.nodes[node]
         if not takes_replicas(told) or not told.capacity_bytes:
             return False

@@ -27,8 +27,8 @@ class SharedRack:
 
 
 def shared_rack(load: BalanceInput, settings: BalanceSettings, group: int, target: Sequence[int]) -> SharedRack | None:
-    """The rack to which a target brings a replica of a partition, although another one has two fewer and a node for it.
-    None: there is none.
+    """Find a rack to which a target brings a replica of a partition, although another rack has two replicas fewer and a
+    node for this one. None: there is none.
 
     A node that is to give up its replica is such a node, too: it could keep it.
     """

@@ -32,17 +32,17 @@ removed finds a member that refuses it its vote. While a set that decides alone 
 still be elected by the vote of the lost disk, and one other that has not heard of that set.
 
 A mute member never campaigns, is not counted, and confirms nothing, in such groups either; nor where it knows of no
-other voter. It may know the first configuration only, and its group have grown before it forgot that. If two members
-are mute nobody is elected by them: what one of them had may be on no other disk, and to begin anew would hide that.
+other voter: it may know only the first configuration of a group that has grown since. If two members are mute nobody is
+elected by them: what one of them had may be on no other disk, and to begin anew would hide that.
 
 A request that a member sent before it lost its memory elects nobody. A vote that comes back finds no candidate, or one
 of another life: requests of a member that ever lost its memory carry the mark of its life, and so do the votes. Without
 the mark a member that is released, and campaigns in the very term of a late request, would count a vote for the longer
 log that it lost.
 
-All this holds where each set of voters has another member. Who is all old voters, or all new ones, is asked like any
-other: it may have ended the change alone, and taken others in, and the candidate be one that left. Such a group waits
-for that disk.
+All this holds where each set of voters has another member. A member that is the whole old set, or the whole new one, is
+asked like any other: it may have ended the change alone and taken others in, so the candidate may be one that left. If
+such a member is mute the group waits for its lost disk.
 
 That all others have voted, the candidate says. It asks the last one anew, when it has their votes. The mute one cannot
 know who the others are: it has no log, and metadata may be behind.

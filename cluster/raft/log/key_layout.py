@@ -100,8 +100,8 @@ def births_over(group: GroupId, disk: Disk) -> int:
 
 def forget_group(group: GroupId, batch: DiskBatch, version: int, birth: int = FOUNDING_BIRTH) -> None:
     """The member begins anew: with nothing, and without a vote, from the same batch on (`elections/vote_recovery.py`).
-    The group must not be open, and nothing of its earlier life may speak any more. `version`: the active one. It has a
-    term, so nobody takes it for one that never was."""
+    The group must not be open, and nothing of its earlier life may speak any more. The member has a term, so nobody
+    takes it for one that never was. `version`: the active one."""
     erase_group(group, batch)
     fields = (FLAG_MUTE, TERM_OF_FORGOTTEN, 0, *BASE_OF_NEW_GROUP, BASE_OF_NEW_GROUP[0])
     told = birth if birth != FOUNDING_BIRTH else None

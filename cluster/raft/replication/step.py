@@ -96,7 +96,7 @@ class Stepper(Transport):
         self.progress: dict[NodeId, Progress] = {}
         self.next_sequence = 1
         self._answering = 0
-        self._voting_for = 0
+        self._voting_for = 0  # round of the vote request that is being answered
         self._rest_ms = 0
         self._voters: set[tuple[int, NodeId]] = set()
         self.refused = 0  # messages with values that cannot be

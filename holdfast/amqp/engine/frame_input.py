@@ -98,7 +98,7 @@ def payload_at(data: bytes, at: int, end: int) -> int:
 
 
 def _is_narrow(data: bytes, body: int) -> bool:
-    """A disposition that does not name many deliveries."""
+    """Tell whether it is a disposition that names few deliveries."""
     return data[body : body + 3] == _DISPOSITION and deliveries_named(data, body + 3) <= NARROW_DELIVERIES
 
 
@@ -205,8 +205,8 @@ class ProtonInput:
         assert room == INPUT_BUFFER_BYTES, f"proton's input buffer is {room} bytes, not the pinned version's"
 
     def push(self, data: bytes, frames_most: int | None = None) -> int:
-        """Hands bytes of the AMQP layer (after the protocol header) to proton. `frames_most`: when about so many
-        frames were taken, it ends. How many bytes were taken."""
+        """Hand bytes of the AMQP layer (after the protocol header) to proton, and return how many were taken.
+        `frames_most`: end when about so many frames were taken."""
         if self._pending > self._inside:
             self._give(self._rest())
         missing = self._missing(data)
@@ -305,7 +305,7 @@ class ProtonInput:
         return taken
 
     def _give(self, held: bytes) -> None:
-        """The beginning of a frame that is not parted."""
+        """Give proton the beginning of a frame that was kept back, and is not parted after all."""
         self._scanner.kept_back(held)
         self._feed(held, None, len(held))
 
@@ -428,7 +428,7 @@ class FrameInput:
         raise NotImplementedError
 
     def receive(self, data: bytes) -> None:
-        """Takes bytes from the peer, any number of them, cut anywhere."""
+        """Take bytes from the peer, any number of them, cut anywhere."""
         if self.closed or not data:
             return
         if not self._has_begun:
@@ -441,8 +441,8 @@ class FrameInput:
             data = data[taken:] if taken < len(data) else b""
 
     def receive_some(self, data: bytes) -> int:
-        """Takes so many of the bytes as are a bounded piece of work (a server's hundred peers share a thread); how
-        many. Handle the events, then go on with the rest."""
+        """Take as many of the bytes as are a bounded piece of work (a server's hundred peers share a thread), and
+        return how many. Handle the events, then go on with the rest."""
         if self.closed:
             return len(data)
         if not self._has_begun:

@@ -300,7 +300,7 @@ class Delivery:
 
     @property
     def error(self) -> HoldfastError | None:
-        """Why it failed, once it has."""
+        """The error with which it failed; None: it has not."""
         return next((batch.error for batch, _, _ in self._parts() if batch.error is not None), None)
 
     @property
@@ -310,7 +310,7 @@ class Delivery:
 
     @property
     def offset(self) -> int | None:
-        """That of the first event; None: it is not done, or nobody told."""
+        """The offset of the first event; None: it is not done, or nobody told."""
         batch, place = self._first()
         return None if batch.offset is None or not batch.is_settled else batch.offset + place
 

@@ -1,4 +1,4 @@
-"""How much a producer may have buffered and under way, so that half of what it sends is confirmed within a time.
+"""Bound of what a producer has buffered and under way, so that half of what it sends is confirmed within a time.
 
 Problem: what waits in a buffer costs latency and wins nothing once everybody is busy; how much that is depends on the
 rate. So the bound is measured against its purpose: while it binds, the median latency moves it.
@@ -32,7 +32,7 @@ class LatencyBound:
     """A bound in bytes as the accumulator reckons them, with what each event costs besides."""
 
     def __init__(self, target_s: float | None, most: int) -> None:
-        """No target: `most` is the bound."""
+        """Set the bound to `most` if there is no target, else begin low."""
         self._target_s, self._most = target_s, most
         self.limit = min(FLOOR_BYTES, most) if target_s else most
         self._shortest_s = 0.0  # of all round trips; 0 while there was none

@@ -55,13 +55,13 @@ class DeliveryBase(Twin[holdfast.client.Delivery]):
     def is_done(self) -> bool: ...
     @property
     def error(self) -> HoldfastError | None:
-        """Why it failed, once it has."""
+        """The error with which it failed; None: it has not."""
     @property
     def partition(self) -> str | None:
         """The partition of the first event."""
     @property
     def offset(self) -> int | None:
-        """That of the first event; None: it is not done, or nobody told."""
+        """The offset of the first event; None: it is not done, or nobody told."""
     @property
     def sequence_number(self) -> int | None:
         """The number of the first event; None: it is not done, or its producer is not idempotent."""
@@ -341,7 +341,7 @@ class ProducerClient(SyncClient[holdfast.client.ProducerClient]):
         nothing of the member for so long; None: it may take its time."""
     @property
     def last_transaction(self) -> LastTransaction | None:
-        """How the last transaction of the `transactional_id` ended, as it was told when the id was taken."""
+        """The last transaction of the `transactional_id` and its end, as the node told when the id was taken."""
     def get_partition_publishing_properties(self, partition: str) -> PartitionPublishingProperties:
         """Tell group, level and last published number of this producer in a partition."""
 

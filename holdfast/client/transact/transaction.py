@@ -164,7 +164,7 @@ class BaseTransaction(Sending):
                 await asyncio.sleep(0)  # else the node has held the attach for as long as it may: try again
 
     async def _ready(self) -> None:
-        """If the connection broke before anything was sent, begin again on another one."""
+        """Begin again on another connection if this one broke before anything was sent."""
         async with self._beginning:
             self._check_takes()
             if self._transactor.ended is not None:

@@ -363,7 +363,7 @@ class Transactor:
 
 
 def pair_of(txn_id: bytes) -> tuple[int | None, int | None]:
-    """Return producer id and epoch of a transaction's id; None if the id is not in the form of Holdfast's nodes."""
+    """Return producer id and epoch of a transaction's id; (None, None) if no node of Holdfast has made the id."""
     form = protocol.TRANSACTION_NAME
     if len(txn_id) != form.size or txn_id[0] != protocol.TRANSACTION_NAME_VERSION:
         return None, None

@@ -546,6 +546,7 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     def forced(self) -> Error:
-        """End for a node that stops. It tells of the others once more: since the open, other nodes may have come."""
+        """Return the error with which a node that stops closes its connections. It names the other nodes once more:
+        some may have come since the open."""
         why = f"node {self.broker.node_id} is stopping; connect to another node"
         return Error(CONNECTION_FORCED, why, {protocol.OPEN_NODES: self._other_nodes()})
