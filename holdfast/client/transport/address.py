@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from holdfast.client.errors import ConfigurationError
+from holdfast import protocol
+from holdfast.client.errors import ConfigurationError, ProtocolError
 
 DEFAULT_PORT: Final = 5672
 FORM: Final = "write host:port, like 127.0.0.1:5672, or amqp://host:port; a log is named by itself"
@@ -53,3 +54,15 @@ class Address:
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def told_addresses(told: object, by: Address) -> Sequence[Address]:
+    """Read what a node tells of other nodes. Raises ProtocolError."""
+    found: list[Address] = []
+    for one in told if isinstance(told, list) else ():
+        match one:
+            case [str(host), int(port), str(hostname), *_] if host and 0 < port < 65536:
+                found.append(Address(host, int(port), hostname))
+    if not isinstance(told, list) or len(found) < len(told):
+        raise ProtocolError(f"{by} tells of other nodes in a way that makes no sense: {told!r:.200}")
+    return found[: protocol.TOLD_NODES]

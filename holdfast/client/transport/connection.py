@@ -55,7 +55,7 @@ from holdfast.client.errors import (
     link_error,
 )
 from holdfast.client.start_position import Start
-from holdfast.client.transport.address import Address
+from holdfast.client.transport.address import Address, told_addresses
 from holdfast.client.transport.cluster_identity import Identity
 from holdfast.client.transport.links import (
     ClientLink,
@@ -83,8 +83,8 @@ class ClientConnection(asyncio.Protocol):
 
     def __init__(self, address: Address, engine: Engine) -> None:
         self.address = address
-        self.other_nodes: Sequence[Address] = ()
-        """Nodes of the cluster that the node at this address has told of last."""
+        self.other_nodes: Sequence[Address] | None = None
+        """Nodes of the cluster that the node told of when it opened. None: it tells of none, as before version 0.2."""
         self.tls: ssl.SSLObject | None = None
         self._working: asyncio.Task[None] | None = None
         self._engine = engine
@@ -92,6 +92,7 @@ class ClientConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._links: dict[Link, ClientLink] = {}
         self.on_left: Callable[[], None] | None = None  # the node ended it by force, or without a word
+        self.on_told: Callable[[Sequence[Address]], None] | None = None  # of the other nodes, once more as it stops
         self.on_stood_still: Callable[[float], None] | None = None  # for so many seconds this process did nothing
         self.on_lost: Callable[[HoldfastError], None] | None = None  # it is gone, for whatever reason but ours
         self._opened: asyncio.Future[None] = self._loop.create_future()
@@ -141,7 +142,8 @@ class ClientConnection(asyncio.Protocol):
                     server_hostname=greeted if context is not None else None,
                 )
                 await connection._opened
-            connection.other_nodes = _addresses(engine.remote_properties.get(protocol.OPEN_NODES), address)
+            if protocol.OPEN_NODES in engine.remote_properties:
+                connection.other_nodes = told_addresses(engine.remote_properties[protocol.OPEN_NODES], address)
         except TimeoutError:
             connection._abort()
             raise UnreachableError(f"{address} did not answer within {bound_s:g} s") from None
@@ -440,9 +442,9 @@ class ClientConnection(asyncio.Protocol):
 
     def _on_closed(self, event: ConnectionClosed) -> None:
         error = event.error
-        if error is not None and protocol.OPEN_NODES in error.info:
+        if error is not None and protocol.OPEN_NODES in error.info and self.on_told is not None:
             with contextlib.suppress(ProtocolError):  # it has said all that matters
-                self.other_nodes = _addresses(error.info[protocol.OPEN_NODES], self.address)
+                self.on_told(told_addresses(error.info[protocol.OPEN_NODES], self.address))
         if error is None or error.condition == CONNECTION_FORCED:
             self._left()
         if self._error is None:
@@ -527,18 +529,6 @@ class ClientConnection(asyncio.Protocol):
         if deadline_s is not None and not self.is_closed:
             due_s = since_boot_s() + deadline_s - self._loop.time()
             self._tick = self._loop.call_at(deadline_s, self._tick_now, due_s)
-
-
-def _addresses(told: object, by: Address) -> Sequence[Address]:
-    """Read what a node tells of other nodes. Raises ProtocolError."""
-    found: list[Address] = []
-    for one in told if isinstance(told, list) else ():
-        match one:
-            case [str(host), int(port), str(hostname), *_] if host and 0 < port < 65536:
-                found.append(Address(host, int(port), hostname))
-    if told is not None and (not isinstance(told, list) or len(found) < len(told)):
-        raise ProtocolError(f"{by} tells of other nodes in a way that makes no sense: {told!r:.200}")
-    return found[: protocol.TOLD_NODES]
 
 
 def since_boot_s() -> float:

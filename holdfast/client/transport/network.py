@@ -413,20 +413,17 @@ class Network(OneProcess):
         finally:
             self._untried.discard(address)
         self._met = True
-        self._hear_of_nodes(connection)
-        connection.on_left = partial(self._left, connection)
+        if connection.other_nodes is not None:
+            self._hear_of_nodes(address, connection.other_nodes)
+        connection.on_told = partial(self._hear_of_nodes, address)
+        connection.on_left = partial(self._suspect, address, LEFT_S)
         connection.on_stood_still = self._stood_still
         connection.on_lost = partial(self.log_lines.say, "a connection was lost: %s")
         return connection
 
-    def _hear_of_nodes(self, connection: ClientConnection) -> None:
-        if self.options.follow_redirects and connection.other_nodes:  # a node of version 0.1.0 tells of none
-            self._nodes = (connection.address, *connection.other_nodes)
-
-    def _left(self, connection: ClientConnection) -> None:
-        """A node has ended a connection by force, or without a word. One that stops tells of the others."""
-        self._suspect(connection.address, LEFT_S)
-        self._hear_of_nodes(connection)
+    def _hear_of_nodes(self, by: Address, others: Sequence[Address]) -> None:
+        if self.options.follow_redirects:
+            self._nodes = (by, *others)
 
     def _stood_still(self, late_s: float) -> None:
         line = (

@@ -235,10 +235,24 @@ async def test_a_node_that_stops_tells_of_the_others_once_more(pair: tuple[TinyN
 
 async def test_last_words_that_make_no_sense_are_passed_over(node: TinyNode) -> None:
     connection = await ClientConnection.open(Address.parse(node.address))
+    connection.on_told = lambda nodes: pytest.fail(f"nodes that were never told: {nodes}")
     stops(node, 7)
     await eventually(lambda: connection.is_closed)
-    assert connection.other_nodes == []
     await connection.close()
+
+
+async def test_a_lost_connection_does_not_bring_back_what_its_node_told_before(pair: tuple[TinyNode, TinyNode]) -> None:
+    first, second = pair
+    first.properties[protocol.OPEN_NODES] = [["127.0.0.1", uint(free_port()), ""]]
+    second.properties[protocol.OPEN_NODES] = [["127.0.0.1", uint(free_port()), ""]]
+    known = network.Network(first.address)
+    lost = await known.connection(Address.parse(first.address))
+    await known.connection(Address.parse(second.address))
+    told = known._nodes
+    without_a_word(first)
+    await eventually(lambda: lost.is_closed)
+    assert known._nodes == told
+    await known.close()
 
 
 @pytest.mark.parametrize(
@@ -258,7 +272,7 @@ async def test_a_list_of_nodes_that_makes_no_sense_is_an_error_of_the_node(node:
 async def test_what_a_later_node_tells_beyond_that_is_passed_over(node: TinyNode) -> None:
     node.properties[protocol.OPEN_NODES] = [["host", uint(1), "", "rack"]] * (protocol.TOLD_NODES + 1)
     connection = await ClientConnection.open(Address.parse(node.address))
-    assert list(connection.other_nodes) == [Address("host", 1)] * protocol.TOLD_NODES
+    assert connection.other_nodes == [Address("host", 1)] * protocol.TOLD_NODES
     await connection.close()
 
 
