@@ -237,7 +237,7 @@ LINK_REDIRECT_CAPABILITY: Final = "amqp:link:redirect"
 OPEN_NODES: Final = "holdfast:nodes"  # told in the node's open, and in its close when it stops: a list of lists
 # (network-host, port, hostname), the addresses of other nodes for clients of this listener, at most TOLD_NODES; where
 # to turn to when this node is gone
-TOLD_NODES: Final = 16
+TOLD_NODES: Final = 16  # who tells them has the address NODES_ADDRESS, too, by which it tells of changes
 
 LINK_PARTITION: Final = "event-streams-partition"
 LINK_LOG: Final = "holdfast:log"  # asked: null, tell which making of it this is; or string, this one. Told: string
@@ -360,6 +360,7 @@ OUTCOMES: Final = ("amqp:accepted:list", "amqp:rejected:list", "amqp:released:li
 # --- addresses
 INFO_SUFFIX: Final = "/$info"
 MANAGEMENT_ADDRESS: Final = "$management"
+NODES_ADDRESS: Final = "$nodes"  # the value of OPEN_NODES, and again after each change
 REPLY_PREFIX: Final = "$reply/"
 
 # --- `$info` body

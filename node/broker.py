@@ -6,7 +6,7 @@ another node leads looks up the leader at each use. Implements `node.listener.Br
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from cluster.metadata import INTERNAL_PREFIX, MetadataView
@@ -54,6 +54,8 @@ class NodeBroker:
         self._administration = administration
         self._routing_events = routing_events
         self._remote: dict[int, RemotePartition] = {}
+        self._others: tuple[AmqpAddress, ...] = ()
+        self._others_revision = -1  # of the metadata
         self._transaction_admin = transaction_admin.TransactionAdministration(
             view, replicas.calls, transactions.coordinators, administration.current, replicas.leader_of
         )
@@ -135,8 +137,13 @@ class NodeBroker:
         told = self._view.listener_address(node, self._listener.name)
         return None if told is None else _amqp(parse_address(told, f"address of node {node}"))
 
-    def other_nodes(self) -> Sequence[int]:
-        return sorted(self._view.nodes.keys() - {self.node_id}, key=lambda node: (node < self.node_id, node))
+    def other_nodes(self) -> tuple[AmqpAddress, ...]:
+        if self._others_revision != self._view.revision:
+            self._others_revision = self._view.revision
+            others = sorted(self._view.nodes.keys() - {self.node_id}, key=lambda node: (node < self.node_id, node))
+            found = tuple(where for where in map(self.address_of, others) if where is not None)
+            self._others = self._others if found == self._others else found
+        return self._others
 
     def subscribe(self, changed: Callable[[], None]) -> Callable[[], None]:
         return self._routing_events.subscribe(changed)

@@ -9,7 +9,7 @@ Rejected: handing the listener the node object. It would come to depend on all t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -96,8 +96,9 @@ class Broker(Protocol):
         """The node's address through the listener's address map. None: the node has told no address."""
         ...
 
-    def other_nodes(self) -> Sequence[int]:
-        """The other nodes of the cluster, the next numbers first."""
+    def other_nodes(self) -> tuple[AmqpAddress, ...]:
+        """Addresses of the cluster's other nodes through the listener's address map, the next numbers first. Cheap: the
+        same object while nothing has changed."""
         ...
 
     def subscribe(self, changed: Callable[[], None]) -> Callable[[], None]:

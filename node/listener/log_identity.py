@@ -15,7 +15,7 @@ the new log for as long as that takes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from holdfast.amqp.errors import Error
@@ -103,7 +103,7 @@ class OneLog:
     def address_of(self, node: int) -> AmqpAddress | None:
         return self._broker.address_of(node)
 
-    def other_nodes(self) -> Sequence[int]:
+    def other_nodes(self) -> tuple[AmqpAddress, ...]:
         return self._broker.other_nodes()
 
     def subscribe(self, changed: Callable[[], None]) -> Callable[[], None]:

@@ -39,6 +39,7 @@ from node.listener.incoming.idempotent_producers.idempotent_link import Idempote
 from node.listener.incoming.message_link import IncomingMessageLink
 from node.listener.log_info import Info
 from node.listener.management import Management, Reply
+from node.listener.node_list import NodeList
 from node.listener.outgoing.consumer_groups.durable_start import fix_positions
 from node.listener.outgoing.consumer_groups.group_link import GroupLink
 from node.listener.outgoing.consumer_groups.owned_partition import OwnedPartition
@@ -168,6 +169,8 @@ def _service(host: Attacher, link: Link, plan: LinkPlan) -> Endpoint:
         assert isinstance(link, ReceiverLink)
         return AnonymousLink(host, link, plan)
     assert isinstance(link, SenderLink)
+    if plan.kind is Kind.NODES:
+        return NodeList(host, link, plan)
     return Info(host, link, plan) if plan.kind is Kind.INFO else Reply(host, link, plan)
 
 

@@ -39,7 +39,7 @@ STAYS_S = 1.0
 """Minimum life of a connection to a node that is cut off, and of a link on one that stays. Where no other node is any
 better either, a client comes back once a second, and not as fast as it can."""
 
-NEUTRAL = (Kind.MANAGEMENT, Kind.REPLY, Kind.TOKENS)
+NEUTRAL = (Kind.MANAGEMENT, Kind.REPLY, Kind.TOKENS, Kind.NODES)
 """Kinds of links that need no other node: a node can be looked at when it is cut off."""
 
 

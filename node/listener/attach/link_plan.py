@@ -1,8 +1,8 @@
 """The plan of a link: the service that an attach asks for, understood or refused, and the node to serve it.
 
-Problem: one address space holds logs, their `$info`, management and reply addresses, for links of both directions,
-with or without a partition; and some of what a peer may ask for is not built. Every attach must get exactly one
-defined answer.
+Problem: one address space holds logs, their `$info`, `$nodes`, management and reply addresses, for links of both
+directions, with or without a partition; and some of what a peer may ask for is not built. Every attach must get exactly
+one defined answer.
 Rule never broken: nothing is granted that will not be done. What is unknown is `not-found`, what is malformed is
 `invalid-field`, what exists in the specification but not here is `not-implemented`; no such attach is served "as
 well as possible".
@@ -40,6 +40,7 @@ class Kind(Enum):
     INGEST = auto()  # the peer sends events
     EGRESS = auto()  # the peer receives events
     INFO = auto()  # the peer receives descriptions of a log
+    NODES = auto()  # the peer receives addresses of the other nodes
     MANAGEMENT = auto()  # the peer sends requests
     REPLY = auto()  # the peer receives answers to requests
     COORDINATOR = auto()  # the peer declares and discharges transactions
@@ -176,6 +177,8 @@ def _plan_outgoing(link: SenderLink, broker: Broker, may_browse: bool) -> LinkPl
     address = source.address
     if address in (protocol.MANAGEMENT_ADDRESS, protocol.TOKEN_ADDRESS):
         return LinkPlan(Kind.REPLY, address, broker)
+    if address == protocol.NODES_ADDRESS:
+        return LinkPlan(Kind.NODES, address, broker)
     if address.endswith(protocol.INFO_SUFFIX):
         named = _log(link, address[: -len(protocol.INFO_SUFFIX)], broker)
         return LinkPlan(Kind.INFO, address, named, named.name)

@@ -39,7 +39,7 @@ def first_need(link: Link, hub: HubAddress | None = None) -> Need | None:
     source = link.remote_source
     if not isinstance(source, Source) or source.dynamic or not source.address:
         return None
-    if source.address in _SERVICES:
+    if source.address in _SERVICES or source.address == protocol.NODES_ADDRESS:
         return None
     if source.address.endswith(protocol.INFO_SUFFIX):
         return Need("describe", "log", source.address.removesuffix(protocol.INFO_SUFFIX))

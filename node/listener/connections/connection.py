@@ -35,7 +35,6 @@ from holdfast.amqp import (
     LinkDetached,
     LinkRequested,
     Settlements,
-    uint,
 )
 from holdfast.amqp.errors import CONNECTION_FORCED, INTERNAL_ERROR, RESOURCE_LIMIT_EXCEEDED, Error
 from node.listener import errors
@@ -56,6 +55,7 @@ from node.listener.limits.fair_scheduling import Turns
 from node.listener.limits.memory_budgets import Accounts, Budget
 from node.listener.log_limiter import LogLimiter
 from node.listener.management import Replies, Reply, shown
+from node.listener.node_list import told_nodes
 from node.partition.consumer_groups.group_state import End
 from node.security.authentication import Gate
 from node.security.connection_identity import Visitor
@@ -64,8 +64,6 @@ log = logging.getLogger("holdfast.listener")
 
 OPEN_NODES_BYTES = 192
 """Bytes of other nodes' addresses in an open, which has at most 512 in all: the peer's limit is not known yet."""
-OPEN_NODE_BYTES = 12
-"""Bytes of one of them beside its texts."""
 
 LAST_WORDS_S = 2.0
 """Time for a peer to read and answer a close."""
@@ -140,7 +138,7 @@ class Connection(asyncio.Protocol):
             container_id=self.broker.container_id,
             idle_timeout_s=config.idle_timeout_s,
             offered_capabilities=(protocol.EVENT_STREAMS_CAPABILITY, protocol.ANONYMOUS_RELAY_CAPABILITY),
-            properties={"product": "Holdfast", "node": self.broker.node_id, protocol.OPEN_NODES: self._other_nodes()},
+            properties={"product": "Holdfast", "node": self.broker.node_id, protocol.OPEN_NODES: self._told_nodes()},
             max_message_size=config.max_message_size,
             max_links=config.max_links_per_connection,
             mechanisms=self.visitor.mechanisms,
@@ -149,20 +147,8 @@ class Connection(asyncio.Protocol):
         self.outlet = ConnectionOutput(self, listener)
         self.data_received = self.intake.take
 
-    def _other_nodes(self) -> list[list[Any]]:
-        """Other nodes' addresses for clients of this listener: a client that knows them outlives the nodes that its
-        program named."""
-        told: list[list[Any]] = []
-        left = OPEN_NODES_BYTES
-        for where in map(self.broker.address_of, self.broker.other_nodes()):
-            if where is None:
-                continue
-            hostname = "" if where.hostname == where.host else where.hostname
-            left -= len(where.host.encode()) + len(hostname.encode()) + OPEN_NODE_BYTES
-            if left < 0 or len(told) == protocol.TOLD_NODES:
-                break
-            told.append([where.host, uint(where.port), hostname])
-        return told
+    def _told_nodes(self) -> list[list[Any]]:
+        return told_nodes(self.broker, OPEN_NODES_BYTES)
 
     # ------------------------------------------------------------------------------------------------- socket
 
@@ -549,4 +535,4 @@ class Connection(asyncio.Protocol):
         """Return the error with which a node that stops closes its connections. It names the other nodes once more:
         some may have come since the open."""
         why = f"node {self.broker.node_id} is stopping; connect to another node"
-        return Error(CONNECTION_FORCED, why, {protocol.OPEN_NODES: self._other_nodes()})
+        return Error(CONNECTION_FORCED, why, {protocol.OPEN_NODES: self._told_nodes()})

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from holdfast import protocol
-from holdfast.amqp import ConnectionClosed, ConnectionOpened, Engine
+from holdfast.amqp import ConnectionClosed, ConnectionOpened, Engine, Source, Value, decode_message
 from node.listener.broker_interface import AmqpAddress
+from tests.unit.listener.support.peer import Peer
 from tests.unit.listener.support.single import SingleNode
 
 SMALLEST_FRAME = 512
@@ -70,3 +72,46 @@ async def test_a_node_that_stops_tells_of_those_that_came_since(node: SingleNode
                     assert stopping is not None
                     await stopping
                     return
+
+
+async def lists(peer: Peer, link: Any, count: int) -> list[Any]:
+    """The first so many lists of nodes that have come by a link."""
+    await peer.until(lambda: len(peer.received.get(link, [])) >= count)
+    return [decode_message(payload).body for payload in peer.received[link]]
+
+
+async def test_a_link_tells_of_the_nodes_and_of_those_that_come_and_go(node: SingleNode) -> None:
+    node.addresses[2] = AmqpAddress("n2", "h2", 5672)
+    async with Peer(node.port) as peer:
+        link = await peer.receiver(protocol.NODES_ADDRESS, credit=10)
+        assert await lists(peer, link, 1) == [Value([["h2", 5672, "n2"]])]
+        node.ring()  # of a leader that has changed
+        await peer.receiver(Source(dynamic=True))  # its answer comes behind what that would send
+        assert len(peer.received[link]) == 1
+        node.addresses[3] = AmqpAddress("h3", "h3", 5672)
+        node.ring()
+        assert await lists(peer, link, 2) == [
+            Value([["h2", 5672, "n2"]]),
+            Value([["h2", 5672, "n2"], ["h3", 5672, ""]]),
+        ]
+        del node.addresses[2], node.addresses[3]
+        node.ring()
+        assert (await lists(peer, link, 3))[2:] == [Value([])]
+
+
+async def test_who_grants_no_credit_is_told_the_latest_when_it_does(node: SingleNode) -> None:
+    async with Peer(node.port) as peer:
+        link = await peer.receiver(protocol.NODES_ADDRESS, credit=1)
+        assert await lists(peer, link, 1) == [Value([])]
+        for number in (2, 3):
+            node.addresses[2] = AmqpAddress("", f"h{number}", 5672)
+            node.ring()
+        await peer.receiver(Source(dynamic=True))
+        assert len(peer.received[link]) == 1
+        await peer.grant(link, 10)
+        assert await lists(peer, link, 2) == [Value([]), Value([["h3", 5672, ""]])]
+
+
+async def test_nothing_is_sent_to_where_nodes_are_told(node: SingleNode) -> None:
+    async with Peer(node.port) as peer:
+        assert (await peer.refused(peer.engine.open_sender(protocol.NODES_ADDRESS))).condition == "amqp:not-found"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -182,8 +182,8 @@ class SingleNode:
     def address_of(self, node: int) -> AmqpAddress | None:
         return self.addresses.get(node)
 
-    def other_nodes(self) -> Sequence[int]:
-        return sorted(self.addresses.keys() - {self.node_id})
+    def other_nodes(self) -> tuple[AmqpAddress, ...]:
+        return tuple(self.addresses[node] for node in sorted(self.addresses) if node != self.node_id)
 
     def subscribe(self, changed: Callable[[], None]) -> Callable[[], None]:
         self._subscribers.append(changed)
