@@ -84,7 +84,7 @@ class ClientConnection(asyncio.Protocol):
     def __init__(self, address: Address, engine: Engine) -> None:
         self.address = address
         self.other_nodes: Sequence[Address] | None = None
-        """Nodes of the cluster that the node told of when it opened. None: it tells of none, as before version 0.2."""
+        """Nodes of the cluster that the node told of when it opened. None: it tells of none, as version 0.1.0."""
         self.tls: ssl.SSLObject | None = None
         self._working: asyncio.Task[None] | None = None
         self._engine = engine

@@ -82,6 +82,11 @@ class ClientLink:
         """The address that the node gave: its own choice for a dynamic source."""
         return self.link.remote_address
 
+    @property
+    def server(self) -> Address:
+        """Address of its connection."""
+        return self._connection.address
+
     async def close(self) -> None:
         """Detach; the owner hears nothing more."""
         self.abandon()
@@ -106,11 +111,6 @@ class Sender(ClientLink):
     """A link that sends: single messages, or record batches, each in one message."""
 
     link: SenderLink
-
-    @property
-    def server(self) -> Address:
-        """Address of its connection."""
-        return self._connection.address
 
     @property
     def batch_bytes(self) -> int:

@@ -45,6 +45,7 @@ from holdfast.client.transport.links import (
     Sender,
     SenderOwner,
 )
+from holdfast.client.transport.node_watch import NodeWatch
 from holdfast.client.transport.redirects import MAX_HOPS, Redirects
 from holdfast.client.transport.security.credentials import Security
 from holdfast.client.waits.close_once import CloseOnce, heard
@@ -187,6 +188,7 @@ class Network(OneProcess):
         self._nameless: set[Address] = set()  # their host's name is no host's
         self._untried = set(self._configured)
         self._closed = False
+        self._watch = NodeWatch(self._attach_watch, self._hear_of_nodes, self.log_lines.say)
         self._release = CloseOnce(self._let_go, "close connections")
 
     # ---------------------------------------------------------------- links
@@ -390,7 +392,7 @@ class Network(OneProcess):
         if self._closed:
             raise ClosedError("the client was closed")
         task = self._opening.get(address)
-        if task is not None and task.done() and (task.cancelled() or task.exception() or task.result().is_closed):
+        if task is not None and task.done() and not _is_open(task):
             task = None
         if task is None:
             task = asyncio.get_running_loop().create_task(self._open(address), name=f"connect {address}")
@@ -413,17 +415,33 @@ class Network(OneProcess):
         finally:
             self._untried.discard(address)
         self._met = True
-        if connection.other_nodes is not None:
-            self._hear_of_nodes(address, connection.other_nodes)
-        connection.on_told = partial(self._hear_of_nodes, address)
+        if self.options.follow_redirects:
+            connection.on_told = partial(self._hear_of_nodes, address)
+            if connection.other_nodes is not None:
+                self._hear_of_nodes(address, connection.other_nodes)
+                self._watch.begin()
         connection.on_left = partial(self._suspect, address, LEFT_S)
         connection.on_stood_still = self._stood_still
         connection.on_lost = partial(self.log_lines.say, "a connection was lost: %s")
         return connection
 
     def _hear_of_nodes(self, by: Address, others: Sequence[Address]) -> None:
-        if self.options.follow_redirects:
-            self._nodes = (by, *others)
+        self._nodes = (by, *others)
+        self.log_lines.say("%s tells of %s", by, ", ".join(map(str, others)) or "no others", level=logging.DEBUG)
+
+    async def _attach_watch(self, owner: ReceiverOwner) -> Receiver:
+        """Attach a link that tells of nodes, on a connection that is there if one is, else to any node: the one that
+        has failed least lately, and none is the first for all clients."""
+        opened = [task.result() for task in self._opening.values() if task.done() and _is_open(task)]
+        there = [one.address for one in opened if one.other_nodes is not None]
+        known = there or [*self._configured, *self._nodes]
+        address = min(random.sample(known, len(known)), key=self._suspected_until_s)
+        try:
+            connection = await self.connection(address)
+            return await connection.attach_receiver(protocol.NODES_ADDRESS, None, None, owner, bound_s=ATTACH_BOUND_S)
+        except HoldfastError:
+            self._suspect(address)
+            raise
 
     def _stood_still(self, late_s: float) -> None:
         line = (
@@ -439,12 +457,17 @@ class Network(OneProcess):
         await self._release.done()
 
     async def _let_go(self) -> None:
+        await self._watch.close()
         tasks, self._opening = list(self._opening.values()), {}
         for task in tasks:
             if not task.done():
                 task.cancel()
         opened = await asyncio.gather(*tasks, return_exceptions=True)
         await asyncio.gather(*(connection.close() for connection in opened if isinstance(connection, ClientConnection)))
+
+
+def _is_open(done: asyncio.Task[ClientConnection]) -> bool:
+    return not done.cancelled() and done.exception() is None and not done.result().is_closed
 
 
 def _link_to(address: str, partition: str | None) -> str:

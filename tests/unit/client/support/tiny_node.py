@@ -40,7 +40,7 @@ from holdfast.amqp import (
 from holdfast.amqp.links.delivery_states import DeliveryState, Modified, Rejected
 from holdfast.amqp.links.terminus import Source
 from holdfast.amqp.messages.data_section import MAX_HEAD_BYTES, content_at
-from holdfast.protocol import RECORD_BATCHES
+from holdfast.protocol import OPEN_NODES, RECORD_BATCHES
 from holdfast.records.digests import digests_of_messages
 from holdfast.records.record_batch import SEQUENCES, read_batch
 from tests.ports import free_port
@@ -132,6 +132,12 @@ class TinyNode:
         for partition in partitions or self.log.partitions:
             self.log.leaders[partition] = self
 
+    def tell(self, *nodes: TinyNode) -> None:
+        """Tell of these other nodes from now on: whoever connects, and by `$nodes`."""
+        self.properties[OPEN_NODES] = [["127.0.0.1", uint(one.port), ""] for one in nodes]
+        for connection in self.connections:
+            connection.tell()
+
     def close_links(self, error: Error | None) -> None:
         """End every link of every connection, as a node does when leadership moves."""
         for connection in self.connections:
@@ -147,6 +153,7 @@ class _ServerConnection(asyncio.Protocol):
         self.torn: dict[Any, Rejected] = {}  # numbered links that end, and why
         self.behind_a_refusal: set[Any] = set()  # links that were refused an event, whose number is missing now
         self.replies: dict[str, Any] = {}
+        self.watches: dict[Any, bool] = {}  # links to `$nodes`, and whether they have been told the latest
         self.transport: Any = None
         self._writable = True
 
@@ -176,6 +183,7 @@ class _ServerConnection(asyncio.Protocol):
             link.close(error)
             self.links.pop(link, None)
             self.sent.pop(link, None)
+            self.watches.pop(link, None)
         self.flush()
 
     def data_received(self, data: bytes) -> None:
@@ -191,6 +199,7 @@ class _ServerConnection(asyncio.Protocol):
                 case LinkDetached():
                     self.links.pop(event.link, None)
                     self.sent.pop(event.link, None)
+                    self.watches.pop(event.link, None)
                 case ConnectionOpened() | ConnectionClosed():
                     pass
         self.flush()
@@ -200,6 +209,12 @@ class _ServerConnection(asyncio.Protocol):
             self.transport.write(data)
         if self.engine.output_done:
             self.transport.close()
+
+    def tell(self) -> None:
+        for link in self.watches:
+            self.watches[link] = False
+            self.pour(link)
+        self.flush()
 
     def wake(self) -> None:
         for link in list(self.sent):
@@ -222,6 +237,8 @@ class _ServerConnection(asyncio.Protocol):
             link.accept(source=Source(address=reply))
             return
         known = {log.name, f"{log.name}/$info", "$management"}
+        if OPEN_NODES in self.node.properties:
+            known.add("$nodes")
         if error is None and (address not in known or (partition and partition not in log.partitions)):
             error = Error("amqp:not-found", f"there is no {address} {partition or ''}")
         leader = log.leaders.get(str(partition)) if partition else None
@@ -245,6 +262,8 @@ class _ServerConnection(asyncio.Protocol):
         self.links[link] = partition
         if link.role == "receiver":
             link.grant(self.node.credit)
+        elif address == "$nodes":
+            self.watches[link] = False
         elif address.endswith("$info"):
             self.sent[link] = -1
         else:
@@ -275,6 +294,11 @@ class _ServerConnection(asyncio.Protocol):
 
     def pour(self, link: Any) -> None:
         """Send what there is credit for."""
+        if link in self.watches:
+            if link.credit > 0 and not self.watches[link]:
+                self.watches[link] = True
+                link.send_many([encode_message(Message(body=Value(self.node.properties[OPEN_NODES])))])
+            return
         position = self.sent.get(link)
         self.node.most_granted = max(self.node.most_granted, link.credit)
         if position is None or link.credit < 1:
