@@ -60,7 +60,7 @@ ATTACH_BOUND_S = 15.0  # a node holds an attach up to 10 s while a partition has
 NOT_FOUND_GRACE_S = 1.0  # a log created a moment ago may be unknown yet to the node asked
 SUSPECT_S = 1.0  # an address that failed is passed over for so long if there is another
 LEFT_S = 5.0  # the same for one that ended a connection by force or without a word: it stops, died, or is cut off
-SILENT_S = 30.0  # the same for one at which a call's whole time passed: a node that is cut off holds what it is asked
+SILENT_S = 30.0  # the same for one that does not answer, or at which a call's whole time passed: it is gone, or cut off
 BACKOFF_FIRST_S = 0.02  # an election takes 0.4 s at best: a few quick attempts are cheap
 BACKOFF_MOST_S = 0.5
 PACE_S = 1.0  # between two lines of a kind that a client logs
@@ -403,6 +403,7 @@ class Network(OneProcess):
 
     async def _open(self, address: Address) -> ClientConnection:
         capabilities = (protocol.EVENT_STREAMS_CAPABILITY, protocol.LINK_REDIRECT_CAPABILITY)
+        begun_s = asyncio.get_running_loop().time()
         try:
             connection = await ClientConnection.open(
                 address,
@@ -412,6 +413,10 @@ class Network(OneProcess):
                 bound_s=CONNECT_BOUND_S,
                 security=self.options.security,
             )
+        except UnreachableError:
+            if asyncio.get_running_loop().time() - begun_s > SUSPECT_S:
+                self._suspect(address, SILENT_S)  # else two such hosts, tried in turn, keep it from all other servers
+            raise
         finally:
             self._untried.discard(address)
         self._met = True

@@ -145,6 +145,22 @@ async def test_it_is_passed_over_also_when_a_redirect_had_named_it(
         assert len(first.attaches) == before
 
 
+async def test_hosts_that_do_not_answer_keep_it_from_no_other_server(
+    node: TinyNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(network, "CONNECT_BOUND_S", 0.1)
+    monkeypatch.setattr(network, "SUSPECT_S", 0.0)  # less than the bound, as it is
+    monkeypatch.setattr(network.Network._suspect, "__defaults__", (0.0,))
+    node.manage = lambda request, arguments: ({"status-code": 200}, {"logs": []})
+    loop = asyncio.get_running_loop()
+    silent = [await loop.create_server(asyncio.Protocol, "127.0.0.1", 0) for _ in range(2)]
+    servers = ["{}:{}".format(*server.sockets[0].getsockname()) for server in silent]
+    async with asyncio.timeout(60), AdminClient([*servers, node.address], timeout_s=3600) as admin:
+        assert await admin.list_logs() == []
+    for server in silent:
+        server.close()
+
+
 def cut_off_by_an_answer(node: TinyNode) -> None:
     answer = {"status-code": 503, "error-code": "unavailable", "status-description": CUT_OFF, "retriable": True}
     node.manage = lambda request, arguments: (answer, None)
