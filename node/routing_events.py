@@ -29,7 +29,8 @@ class RoutingEvents:
     async def wait(self, timeout_s: float) -> None:
         """Wait for the next change, at most so long."""
         try:
-            await asyncio.wait_for(self._next.wait(), timeout_s)
+            async with asyncio.timeout(timeout_s):  # `wait_for` forgets that it was cancelled when a change comes then
+                await self._next.wait()
         except TimeoutError:
             return
 
