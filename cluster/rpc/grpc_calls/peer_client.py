@@ -231,11 +231,8 @@ class GrpcPeerClient:
             self._fetch_place = place
             self._fetch_channel = self._open(place[0])
         call = fetch_call(self._fetch_channel)
-        try:
-            reply = await call(request, timeout=options.FETCH_TIMEOUT_S, metadata=self._metadata)
-        except grpc.aio.AioRpcError as error:
-            raise Unavailable(f"node {self.node}: {error.code().name.lower()}: {error.details()}", sent=True) from error
-        piece: FetchReply = self._read(reply)
+        asked = call(request, timeout=options.FETCH_TIMEOUT_S, metadata=self._metadata)
+        piece: FetchReply = await self._reply(asked)
         return piece
 
     def refuse(self, why: str) -> None:
@@ -270,16 +267,25 @@ class GrpcPeerClient:
     async def _ask(self, method: Callable[[Any], Any], request: Any, timeout_s: float) -> Any:
         channel = self._open_channel()
         await self._connected(channel, timeout_s)
+        return await self._reply(method(channel)(request, timeout=timeout_s, metadata=self._metadata))
+
+    async def _reply(self, asked: Any) -> Any:
+        """The reply to a question. gRPC tells its caller that it was cancelled where only the channel was closed, and
+        not that it was where the call ended at that moment: the first would end the caller's task, the second would
+        keep it from ending."""
         try:
-            reply = await method(channel)(request, timeout=timeout_s, metadata=self._metadata)
-        except grpc.aio.AioRpcError as error:
+            reply = await asked
+        except (grpc.aio.AioRpcError, asyncio.CancelledError) as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise asyncio.CancelledError from error
+            if isinstance(error, asyncio.CancelledError):
+                detail = f"node {self.node} did not answer: the connection to it was closed here"
+                raise Unavailable(detail, sent=True) from error
             raise Unavailable(
                 f"node {self.node} did not answer ({error.code().name.lower()}: {error.details()})",
                 sent=error.code() not in NOT_SENT_CODES,
             ) from error
-        return self._read(reply)
-
-    def _read(self, reply: Any) -> Any:
         if reply is None:  # gRPC's word for what the deserializer raised: it is in the log
             raise Unavailable(f"node {self.node} answered what cannot be read", sent=True)
         return reply
@@ -294,6 +300,8 @@ class GrpcPeerClient:
                     await channel.wait_for_state_change(state)
         except TimeoutError as error:
             raise Unavailable(f"node {self.node} at {self._address()} does not answer", sent=False) from error
+        except grpc.aio.UsageError as error:
+            raise Unavailable(f"node {self.node}: the connection to it was closed here", sent=False) from error
 
     def _forget(self, stream: AppendStream) -> None:
         if self._appends.get(stream.group) is stream:

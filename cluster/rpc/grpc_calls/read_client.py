@@ -175,6 +175,9 @@ class GrpcReader:
             self._ended(error.code(), error.details())
         except asyncio.InvalidStateError:  # grpc: a write met the end of the call
             self._fail("unavailable", f"node {self.node}: connection lost", True, None)
+        except asyncio.CancelledError:  # or gRPC's word for a channel that was closed here, for another one
+            self._fail("unavailable", f"node {self.node}: the connection to it was closed here", True, None)
+            raise
         finally:
             self._call.cancel()
             if granting is not None:

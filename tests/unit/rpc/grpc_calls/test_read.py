@@ -266,6 +266,21 @@ async def test_losing_the_node_is_an_error_that_wakes_once_and_says_to_retry() -
         assert consumer.reader.position == 5
 
 
+async def test_a_connection_that_is_given_up_here_is_an_error_like_one_that_is_lost() -> None:
+    """The node was given another address, or certificates were renewed."""
+    async with cluster_of(1, 2) as nodes:
+        nodes[2].groups[GROUP] = filled(5)
+        consumer = Consumer(nodes[1], Earliest())
+        await consumer.has(5, "the events")
+        nodes[1].network.set_address(2, f"localhost:{nodes[2].network.port}")
+        await nodes[1].network.client(2).info(GROUP)
+        await until(lambda: consumer.reader.error, "the error")
+        assert (consumer.reader.error.kind, consumer.reader.error.retriable) == ("unavailable", True)
+        again = Consumer(nodes[1], After(4))
+        nodes[2].groups[GROUP].append(batch_of([b"next"]), lambda _: None)
+        await again.has(1, "what comes")
+
+
 async def test_a_node_without_the_group_or_without_life_is_an_error() -> None:
     async with cluster_of(1, 2) as nodes:
         consumer = Consumer(nodes[1], Earliest())
