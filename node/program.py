@@ -1,13 +1,15 @@
 """`python -m node --config FILE`: one node, until SIGTERM or SIGINT.
 
 Prints one JSON line on stdout when it serves clients; everything else goes to the log. Exit status: 0 stopped as asked,
-2 wrong configuration, 3 storage damaged, foreign or full, 4 address in use, 5 stopped itself to protect the data.
+1 a defect, 2 wrong configuration, 3 storage damaged, foreign or full, 4 address in use, 5 stopped itself to protect the
+data.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import atexit
 import ctypes
 import gc
 import logging
@@ -26,7 +28,7 @@ from node.config import Config, ConfigError, load
 from node.server import Node, NodeStopped
 from node.storage import StorageError
 
-EXIT_CONFIG, EXIT_STORAGE, EXIT_ADDRESS, EXIT_STOPPED_ITSELF = 2, 3, 4, 5
+EXIT_DEFECT, EXIT_CONFIG, EXIT_STORAGE, EXIT_ADDRESS, EXIT_STOPPED_ITSELF = 1, 2, 3, 4, 5
 
 MALLOC_TRIM_THRESHOLD, MALLOC_MMAP_THRESHOLD = -1, -3
 """Parameters of glibc's mallopt."""
@@ -51,8 +53,18 @@ def main() -> int:
     _raise_file_limit()
     _keep_large_blocks(config.storage.cache_bytes)
     _spare_what_stays()
+    status = _run(config)
+    # What there was to close is closed. The interpreter would wait for all tasks and threads that are left, and its
+    # libraries for threads of theirs. Nothing depends on them any more; one that does not end would keep the process.
+    atexit._run_exitfuncs()  # they write the log out
+    os._exit(status)
+
+
+def _run(config: Config) -> int:
+    """Run the node, and return the exit status."""
+    runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)  # never closed: see `main`
     try:
-        uvloop.run(_serve(config))
+        runner.run(_serve(config))
     except (ConfigError, DiscoveryError) as error:
         log.critical("%s", error)
         return EXIT_STORAGE if isinstance(error, InUse) else EXIT_CONFIG
@@ -65,6 +77,9 @@ def main() -> int:
     except NodeStopped as error:
         log.critical("%s", error)
         return EXIT_STORAGE if isinstance(error.__cause__, StorageError | StateDamaged) else EXIT_STOPPED_ITSELF
+    except Exception:
+        log.critical("the node ends by a defect", exc_info=True)
+        return EXIT_DEFECT
     return 0
 
 
