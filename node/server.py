@@ -3,8 +3,9 @@
 Start: store, groups, network, turns, listeners, registration. Faults of the data that can be found are found before the
 network: until then no other node has heard of this start, and it does not count (`cluster/stale_copy_detection.py`).
 Stop: the same backwards, so that clients are told before groups close and nothing is acknowledged by a node that has
-begun to go. The rule: after an error in a turn the node stops without another write; its memory may be ahead of its
-disk, and the other nodes go on without it.
+begun to go. Whoever stops a node waits for its process: a step that does not end is named in the log, and left behind.
+Only the disk is waited for without a bound. The rule: after an error in a turn the node stops without another write;
+its memory may be ahead of its disk, and the other nodes go on without it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import logging
 import random
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -75,6 +76,10 @@ log = logging.getLogger("holdfast.node")
 
 DRAIN_AT_STOP_S = 1.5
 """Time for leaderships to move at a stop: a transfer takes some round trips; the rest is left to an election."""
+
+STOP_STEP_S = 15.0
+"""Time for a step of a stop. The longest is that of a listener, whose connections have some seconds for their last
+words."""
 
 
 class NodeStopped(Exception):
@@ -204,33 +209,35 @@ class Node:
 
     async def stop(self) -> None:
         """Stop, however far `start` has come."""
-        await self._discovery.close()
+        await _step("discovery", self._discovery.close())
         if not self._composed:
-            await self._monitoring.stop()
+            await _step("monitoring", self._monitoring.stop())
             return
         self._rack.stop()
         ending = [*self._tasks, *self._fetching]
         for task in ending:
             task.cancel()
-        await asyncio.gather(*ending, return_exceptions=True)
+        for task in ending:
+            await _wait_for(f"task {task.get_name()!r}", task)
         self._health.serving = False
         if self._fatal is not None and not self._fatal.done():
-            await self._drain.leave(DRAIN_AT_STOP_S)
+            await _step("leaderships", self._drain.leave(DRAIN_AT_STOP_S))
         if self._checkpoint_store is not None:
-            await self._checkpoint_store.stop()
+            await _step("the checkpoint store", self._checkpoint_store.stop())
         for listener in self._listeners:
-            await listener.stop()
-        await self._transactions.close()
+            await _step(f"listener {listener.config.name}", listener.stop())
+        await _step("transactions", self._transactions.close())
         self._watch.stop()
         self._garbage.stop()
         await self._loop.stop()
         if self._fatal is not None and not self._fatal.done():
             self._replicas.close()
             self._multiraft.close()
-        await self._network.stop()
-        await self._monitoring.stop()
+        await _step("the network to other nodes", self._network.stop())
+        await _step("monitoring", self._monitoring.stop())
         self._gates.close()
         self._disk.close()
+        log.info("node %d has stopped", self.node_id)
 
     # -- composition
 
@@ -691,6 +698,23 @@ class Node:
 
 def _wall_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+async def _step(what: str, work: Coroutine[Any, Any, None]) -> None:
+    """Take a step of the stop."""
+    step = asyncio.get_running_loop().create_task(work)
+    await _wait_for(what, step)
+    if step.done():
+        step.result()
+
+
+async def _wait_for(what: str, task: asyncio.Task[None]) -> None:
+    """Wait for the end of a task, and go on if it does not come: what it holds goes with the process."""
+    await asyncio.wait({task}, timeout=STOP_STEP_S)
+    if not task.done():
+        where = ", ".join(f"{Path(one.f_code.co_filename).name}:{one.f_lineno}" for one in task.get_stack(limit=1))
+        text = "the stop goes on without the end of %s, for which it has waited %g s (at %s): a defect, report it"
+        log.error(text, what, STOP_STEP_S, where)
 
 
 async def _first_of(*futures: asyncio.Future[Any]) -> None:

@@ -22,7 +22,12 @@ READY_WITHIN_S = 120.0
 """Bound for steps that must happen at all, on a machine that is busy with other things."""
 STOP_WITHIN_S = 60.0
 
-BUG_MARKS = (" CRITICAL ", "Traceback (most recent call last)", "a bug closes the connection")
+BUG_MARKS = (
+    " CRITICAL ",
+    "Traceback (most recent call last)",
+    "a bug closes the connection",
+    "the stop goes on without the end of",
+)
 """Texts that a node logs only if the node itself is to blame, not a client and not a fault."""
 
 _LEADS = re.compile(r"^(?P<at>\S+ \S+) INFO \S+ group (?P<group>\d+) at node \d+: leads term (?P<term>\d+)", re.M)

@@ -44,7 +44,12 @@ STOP_WITHIN_S = 90.0
 ASK_INTERVAL_S = 0.05
 LOG_TAIL_LINES = 60
 
-BUG_MARKS = (" CRITICAL ", "Traceback (most recent call last)", "a bug closes the connection")
+BUG_MARKS = (
+    " CRITICAL ",
+    "Traceback (most recent call last)",
+    "a bug closes the connection",
+    "the stop goes on without the end of",
+)
 """What a node writes to its log only when it, and not a client or the test, is at fault."""
 
 
