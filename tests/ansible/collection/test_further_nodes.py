@@ -16,7 +16,9 @@ from tests.ansible.playbooks import COLLECTION, ansible_directory
 pytestmark = pytest.mark.skipif(ansible_directory() is None, reason="no Ansible here: make test brings it")
 
 
-def shown(directory: Path, hosts: dict[str, dict[str, Any]], **variables: Any) -> tuple[int, str, dict[str, Any]]:
+def shown(
+    directory: Path, hosts: dict[str, dict[str, Any]], *arguments: str, **variables: Any
+) -> tuple[int, str, dict[str, Any]]:
     """Status and output of the playbook, and the nodes by their names."""
     programs, into = ansible_directory(), directory / "nodes"
     assert programs is not None
@@ -29,7 +31,7 @@ def shown(directory: Path, hosts: dict[str, dict[str, Any]], **variables: Any) -
     (directory / "hosts.json").write_text(json.dumps(inventory))
     done = subprocess.run(
         [str(programs / "ansible-playbook"), "-i", str(directory / "hosts.json"),
-         str(Path(__file__).with_name("show_nodes.yml"))],
+         str(Path(__file__).with_name("show_nodes.yml")), *arguments],
         capture_output=True, text=True, check=False,
         env={**os.environ, "ANSIBLE_CONFIG": str(COLLECTION / "ansible.cfg")},
     )  # fmt: skip
@@ -61,6 +63,17 @@ def test_each_node_of_a_host_has_an_id_ports_data_and_the_rack_of_its_host(tmp_p
     assert nodes["b-3"]["listeners"] == ["10.0.0.2:5610"]
     assert len({(name[0], node["data"]) for name, node in nodes.items()}) == len(nodes)
     assert {node["bundle"] for node in nodes.values()} == {f"{tmp_path}/bundle"}
+
+
+def test_a_play_of_one_host_knows_the_nodes_of_all(tmp_path: Path) -> None:
+    hosts = {
+        "a": {"ansible_host": "10.0.0.1", "holdfast_node_id": 1},
+        "b": {"ansible_host": "10.0.0.2", "holdfast_node_id": 2},
+    }
+    status, said, nodes = shown(tmp_path, hosts, "--limit", "b*", holdfast_nodes_per_host=2)
+    assert status == 0, said
+    ports = {"a": 7101, "a-2": 7111, "b": 7101, "b-2": 7111}
+    assert {name: node["others"] for name, node in nodes.items()} == {"b": ports, "b-2": ports}
 
 
 @pytest.mark.parametrize("number", [0, 17])
