@@ -1,4 +1,5 @@
-"""Playbooks that change which nodes a cluster has: what they refuse, and what a changed list does, without a host."""
+"""Playbooks that change which nodes a cluster has, or take it down: what they refuse, and what a changed list does,
+without a host."""
 
 from __future__ import annotations
 
@@ -70,6 +71,16 @@ def test_replacing_refuses_nodes_that_are_not_there_or_named_twice(tmp_path: Pat
     assert status != 0
     told = ", ".join(old.split(",")) or "(none)"
     assert f"old: {told}, new: {', '.join(new.split(','))}; name as many of the nodes n1, n2, n3 for each" in said
+
+
+def test_a_teardown_of_some_hosts_is_to_be_confirmed_too(tmp_path: Path) -> None:
+    nowhere = {"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": 1}
+    status, said = played(
+        tmp_path, COLLECTION / "playbooks/teardown.yml", 3, "--limit", "n2", "-e", json.dumps(nowhere)
+    )
+    assert status != 0
+    assert "confirm with -e teardown_confirmed=holdfast" in said
+    assert "UNREACHABLE" not in said
 
 
 def rendered(directory: Path, nodes: int, **variables: Any) -> tuple[dict[str, Path], dict[str, dict[str, Any]]]:
