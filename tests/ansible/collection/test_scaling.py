@@ -83,6 +83,20 @@ def test_a_teardown_of_some_hosts_is_to_be_confirmed_too(tmp_path: Path) -> None
     assert "UNREACHABLE" not in said
 
 
+def test_a_dead_host_is_told_from_the_others(tmp_path: Path) -> None:
+    one_is_dead = {
+        "ansible_connection": "{{ 'ssh' if inventory_hostname == 'n2' else 'local' }}",
+        "ansible_host": "127.0.0.1",
+        "ansible_port": 1,
+        "reach_within_s": 1,
+    }
+    status, said = played(tmp_path, COLLECTION / "playbooks/site.yml", 3, "-e", json.dumps(one_is_dead))
+    assert status != 0
+    assert "ansible_host: n2 is not reached at 127.0.0.1" in said
+    assert "n1 is not reached" not in said
+    assert "n3 is not reached" not in said
+
+
 def rendered(directory: Path, nodes: int, **variables: Any) -> tuple[dict[str, Path], dict[str, dict[str, Any]]]:
     """Configurations of nodes, and their digests."""
     directory.mkdir()
