@@ -97,6 +97,30 @@ def test_a_dead_host_is_told_from_the_others(tmp_path: Path) -> None:
     assert "n3 is not reached" not in said
 
 
+@pytest.mark.parametrize(
+    ("told", "joining", "stranger"),
+    [
+        ({"nodes": [1, 2, 3]}, [], False),
+        ({"nodes": [1, 2]}, [], True),
+        ({"nodes": [1, 2], "announced": [3]}, [], True),  # and its configuration would found a cluster
+        ({"nodes": [1, 2], "announced": [3]}, ["n3"], False),
+        ({"nodes": [1, 2]}, ["n3"], True),  # it was removed
+        (None, [], False),
+    ],
+)
+def test_a_node_that_a_cluster_does_not_have_is_a_stranger(
+    tmp_path: Path, told: dict[str, list[int]] | None, joining: list[str], stranger: bool
+) -> None:
+    answer = {"nodes": [{"node": node} for node in (told or {}).get("nodes", [])]}
+    answer |= {"announced": (told or {}).get("announced", [])}
+    cluster = tmp_path / "cluster"
+    cluster.write_text(f"#!/bin/sh\necho '{json.dumps(answer)}'\n" if told else "#!/bin/sh\nexit 1\n")
+    cluster.chmod(0o755)
+    extra = json.dumps({"holdfast_node_cli": str(cluster), "joining": joining})
+    status, said = played(tmp_path, Path(__file__).with_name("compare_with_cluster.yml"), 3, "-e", extra)
+    assert (status != 0, "node 3 (n3): the cluster runs, and has no such node" in said) == (stranger, stranger), said
+
+
 def rendered(directory: Path, nodes: int, **variables: Any) -> tuple[dict[str, Path], dict[str, dict[str, Any]]]:
     """Configurations of nodes, and their digests."""
     directory.mkdir()
