@@ -54,6 +54,11 @@ def node_numbers(host: NetworkHost) -> list[int]:
     return [node["node"] for node in json.loads(told.stdout)["nodes"]]
 
 
+def configured(host: NetworkHost) -> set[str]:
+    """Files that were written on the host, but what its node stores, and what services say."""
+    return {path for path in host.written() if not path.startswith(("/var/lib/holdfast/", "/var/log/"))}
+
+
 def running(host: NetworkHost) -> str:
     """Nodes and ZooKeeper servers, with their numbers: others after a restart."""
     return host.ssh("ps -e -o pid=,args= | grep -E -e '-m node|QuorumPeerMain' | grep -v grep").stdout

@@ -19,7 +19,7 @@ import yaml
 from tests.ansible.conftest import whole_of_provisioning
 from tests.ansible.hosts.network import HostNetwork, NetworkHost
 from tests.ansible.playbooks import COLLECTION, ROOT, ControlHost, ansible_directory
-from tests.ansible.steps import LOG, PYTHON_OF_TESTS, done, process, status
+from tests.ansible.steps import LOG, PYTHON_OF_TESTS, configured, done, process, status
 from tests.authority import Authority
 from tests.integration.clusters.cluster import wait_until
 
@@ -38,14 +38,14 @@ def test_nodes_of_an_inventory_are_hurt(
     built = done(ready_for_chaos(network, control).play("site"))
     again = done(control.play("site"))
     assert again.changed == 0, again.text
-    before = [written(host) for host in network.hosts]
+    before = [configured(host) for host in network.hosts]
     processes_are_hurt(network, control)
     ways_are_hurt(network, control)
     cells_of_a_matrix_are_run(network, control)
     who_is_not_let_in_is_told_before_anything_is_done(network, control)
     a_run_that_is_killed_leaves_no_node_standing_still(network, control)
     a_run_that_loses_its_connection_goes_on(network, control)
-    assert [written(host) for host in network.hosts] == before
+    assert [configured(host) for host in network.hosts] == before
     measured(f"site {built.took_s:.0f} s")
 
 
@@ -75,11 +75,6 @@ def ready_for_chaos(network: HostNetwork, control: ControlHost) -> ControlHost:
         "ansible_ssh_common_args": f"-o UserKnownHostsFile={network.known_hosts}",
     }
     return control
-
-
-def written(host: NetworkHost) -> set[str]:
-    """But what its node stores, and what services say."""
-    return {path for path in host.written() if not path.startswith(("/var/lib/holdfast/", "/var/log/"))}
 
 
 def command(
