@@ -200,8 +200,9 @@ class MovingLoad:
 
 
 def bears_a_loss(configuration: Configuration, node: int) -> bool:
+    """No set of voters is that node alone, nor becomes so: a leader that is alone may be about to follow its learner."""
     if node not in {replica.node for replica in configuration.replicas}:
         return True
     sets = [one for one in (configuration.voters, configuration.outgoing) if one]
-    concerned = [one for one in sets if node in {replica.node for replica in one}]
+    concerned = [one for one in sets if node in {replica.node for replica in one}] or sets
     return all(len(one) > 1 for one in concerned)
