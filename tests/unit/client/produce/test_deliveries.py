@@ -13,7 +13,7 @@ import pytest
 from holdfast.client import ConfigurationError, Delivery, Event, ProducerClient, ProducerOptions, RejectedError
 from holdfast.client.options import MAX_SEQUENCE
 from holdfast.client.produce import batch_queue, send_api
-from holdfast.client.produce.batch_queue import BatchQueue
+from holdfast.client.produce.batch_queue import SLOTS, BatchQueue
 from holdfast.client.produce.delivery import EVENT_COST, PendingBatch
 from tests.unit.client.support.tiny_node import TinyNode
 from tests.unit.listener.support.peer import eventually
@@ -301,7 +301,7 @@ async def test_a_thousand_events_that_nobody_asks_for_are_few_objects(
 
 
 async def test_what_waits_for_a_slot_grows_into_few_batches(node: TinyNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While eight batches are unanswered, the turns' events gather; a lone event waits for nobody."""
+    """While SLOTS batches are unanswered, the turns' events gather; a lone event waits for nobody."""
     monkeypatch.setattr(batch_queue, "MOST_EVENTS", 2048)
     pieces: list[int] = []
     held: list[Any] = []
@@ -309,19 +309,19 @@ async def test_what_waits_for_a_slot_grows_into_few_batches(node: TinyNode, monk
     def hold(connection: Any, partition: str, count: int) -> bool:
         pieces.append(count)
         held.append(connection)
-        return len(held) <= 8
+        return len(held) <= SLOTS
 
     node.after_transfers = hold
     async with ProducerClient(node.address, "trades") as producer:
-        for number in range(8):
+        for number in range(SLOTS):
             await producer.send(b"lone", partition="0")
             await eventually(lambda number=number: sum(pieces) == number + 1)
         for _ in range(100):
             await producer.send(b"gathers", partition="0")
             await asyncio.sleep(0)
-        assert pieces == [1] * 8
+        assert pieces == [1] * SLOTS
         held[0].abort()
         await producer.flush()
-    assert sum(pieces) - 16 == 100, "the first eight came again, and were stored then"
-    assert len(pieces) <= 8 + 8 + 1
+    assert sum(pieces) - 2 * SLOTS == 100, "the first ones came again, and were stored then"
+    assert len(pieces) <= 2 * SLOTS + 1
     assert sorted(node.log.bodies("0"))[:100] == [b"gathers"] * 100

@@ -222,7 +222,7 @@ async def test_a_partition_without_a_leader_ends_in_an_error(node: TinyNode) -> 
     assert node.log.bodies("2") == [b"event"]
 
 
-async def test_no_more_than_eight_batches_of_a_partition_are_unanswered(
+async def test_a_batch_that_is_not_full_waits_while_many_of_its_partition_are_unanswered(
     node: TinyNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(batch_queue, "MOST_EVENTS", 2048)

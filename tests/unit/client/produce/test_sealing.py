@@ -13,9 +13,7 @@ import pytest
 
 from holdfast import protocol
 from holdfast.client import ConfigurationError, ProducerClient, ProducerOptions, UndeliveredError, UnsupportedError
-from holdfast.client.produce.batch_queue import MOST_EVENTS, SLOTS
 from holdfast.client.transport.links import BATCH_BYTES, EVENT_BYTES, OVERHEAD_BYTES, Sender
-from holdfast.protocol import MOST_EVENTS_UNANSWERED
 from holdfast.records.record_batch import DIGEST_BYTES, RecordBatch
 from node.listener.incoming import batch_link
 from tests.batches import batch_of, carried
@@ -77,10 +75,6 @@ async def test_no_more_is_unanswered_than_is_recognised_when_it_comes_again(
         held[0].abort()
         await producer.flush()
     assert node.log.bodies("0") == [b"%d" % number for number in range(8)]
-
-
-def test_full_batches_may_fill_all_slots() -> None:
-    assert MOST_EVENTS * SLOTS <= MOST_EVENTS_UNANSWERED
 
 
 async def test_a_batch_is_no_larger_than_the_node_takes_nor_than_is_good() -> None:
