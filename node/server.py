@@ -272,7 +272,7 @@ class Node:
         if config.cluster.join:
             self._migration.begin_joining()
         identity = NodeIdentity(config.cluster.name, self.node_id, self._discovery.founders)
-        disk_options = DiskOptions(direct=storage.direct)
+        disk_options = DiskOptions(direct=storage.direct, reserve_bytes=storage.min_free_bytes)
         self._disk = Store(Path(config.node.data_dir), identity, disk_options, version=features.version)
         self._founders = founders = self._disk.identity.members  # as they were when the directory was made
         self._clock_memory = ClockMemory(self._disk)

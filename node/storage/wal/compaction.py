@@ -45,7 +45,8 @@ THIN_SHARE = 0.1
 """Share of a segment that is dead, at least, when it is emptied because space is short: a byte that comes free costs
 nine that move, at most."""
 MOVED_OF_FREE = 0.5
-"""Share of what is free that may be taken by what moves, until segments are removed."""
+"""Share of what is free besides the reserve that may be taken by what moves, until segments are removed. One segment
+may take of the reserve, too: else a disk that has only that left would never be cleaned."""
 
 ROW_COST_BYTES = 256
 """Looking at a row that need not move costs what moving so many bytes does: an owner's rows may be many."""
@@ -236,14 +237,14 @@ class WalCompactor:
         thin_share, left = options.garbage_share, float(total)
         if self._is_short:
             allowed = min(allowed, options.garbage_of_free * room.free_bytes)
-            thin_share, left = THIN_SHARE, MOVED_OF_FREE * room.free_bytes
+            thin_share, left = THIN_SHARE, MOVED_OF_FREE * max(0, room.free_bytes - options.reserve_bytes)
         if sum(dead.values()) <= allowed:
             return
         thin = [segment for segment in dead if dead[segment] >= thin_share * sizes[segment]]
         thin.sort(key=lambda segment: dead[segment] / sizes[segment], reverse=True)
         for segment in thin[:MAX_THIN_SEGMENTS]:
-            left -= self._spans[segment].live_bytes
-            if left < 0:
+            left -= (live := self._spans[segment].live_bytes)
+            if left < 0 and (self._moves or live > MOVED_OF_FREE * room.free_bytes):
                 return
             for owner, span in self._spans[segment].items():
                 self._moves.append(_Move(segment, owner, span, owner + span.first.to_bytes(8, "big")))

@@ -25,6 +25,7 @@ OPTIONS = DiskOptions(
     memtable_bytes=SMALL.memtable_bytes,
     replay_bytes=SMALL.replay_bytes,
     garbage_floor_bytes=SMALL.garbage_floor_bytes,
+    reserve_bytes=CAPACITY[FULL_NODE] * 9 // 100,
 )
 ENTRY_BYTES = 16_000
 MOST_PLANS = 8
@@ -38,14 +39,20 @@ class Disks:
         self.stores = {node: Store(home / str(node), NodeIdentity("test", node), OPTIONS) for node in CAPACITY}
         self.written = dict.fromkeys(GROUPS, 0)
         self.fullest = 0.0
+        self.fullest_cleaned = 0.0
         self.cleaners = {node: self._cleaner(store) for node, store in self.stores.items()}
 
     def _cleaner(self, store: Store) -> SegmentCleaner:
         ticks = count(1)
+
+        def tick() -> float:  # in each step
+            self.fullest_cleaned = max(self.fullest_cleaned, self.used_percent())
+            return float(next(ticks))
+
         return SegmentCleaner(
             store,
             CopyBudget(1 << 40),
-            lambda: float(next(ticks)),
+            tick,
             is_full=lambda: False,
             erase_leftovers=lambda: None,
             on_failed=lambda error: pytest.fail(str(error)),
@@ -139,4 +146,15 @@ async def test_a_disk_filled_while_clients_publish_is_relieved_by_plans_that_end
         for node in disks.stores:
             stored = [key for key, _ in disks.stores[node].scan(entry_key(group, 0), entry_key(group, 1 << 40))]
             assert len(stored) == (disks.written[group] if node in nodes else 0)
+    disks.close()
+
+
+async def test_cleaning_takes_nothing_of_the_reserve_while_there_is_something_else(disks: Disks) -> None:
+    while disks.used_percent() < 86:
+        disks.publish()
+    disks.settle()
+    assert disks.used_percent() > 86
+    await disks.clean()
+    assert disks.used_percent() < 75
+    assert disks.fullest_cleaned < 91, "with more the node would refuse events"
     disks.close()
