@@ -102,7 +102,6 @@ class SegmentCleaner:
 
     async def _move(self) -> None:
         """Move what waits to be moved, at the pace of copies that come in."""
-        is_urgent = self._is_full() or self._disk.free_share() < LITTLE_FREE
         while True:
             now = self._clock()
             opens_at = self._budget.opens_at(now, self)
@@ -113,4 +112,5 @@ class SegmentCleaner:
             cost = self._disk.move(STEP_BYTES)
             if not cost:
                 return
+            is_urgent = self._is_full() or self._disk.free_share() < LITTLE_FREE
             self._budget.charge(cost if is_urgent else cost * MOVED_COST, now)

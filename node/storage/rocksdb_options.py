@@ -52,9 +52,9 @@ class DiskOptions:
     short_share: float = 0.3
     """A file system is short of space when less than this share of it is free ..."""
     garbage_of_free: float = 0.25
-    """... and then so much of what is free may be dead, at most: the fuller the file system, the less."""
+    """... and then at most so much of what is free beyond the reserve may be dead: the fuller the disk, the less."""
     reserve_bytes: int = 0
-    """Bytes of the file system that stay free: with less, the node refuses events."""
+    """Cleaning leaves so many bytes free where it can: with less, the node refuses events."""
     move_bytes: int = 1 * MIB
     """Bytes of live entries moved out of a thin segment along with one batch: lengthens a turn by a millisecond or
     two."""

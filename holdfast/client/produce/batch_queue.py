@@ -23,7 +23,7 @@ from holdfast.client.produce.delivery import EVENT_COST, Delivery, Done, Pending
 from holdfast.client.produce.in_flight_window import InFlightWindow
 from holdfast.client.transport.links import BATCH_BYTES, OVERHEAD_BYTES, Sender
 
-MOST_EVENTS = 2048  # in a batch: eight such are what a link has unanswered
+MOST_EVENTS = 2048  # in a batch; a link has no more unanswered events than eight such batches hold
 MOST_BYTES = BATCH_BYTES - OVERHEAD_BYTES
 SLOTS = 16  # unanswered batches beside which one goes on being filled; a full one gains nothing by that, and leaves
 NO_LIMIT = sys.maxsize

@@ -11,7 +11,7 @@ for in small parts, and an idle node does nothing.
 
 A file system that gets full is *short*: the fuller it is, the less of it may be dead, and entries move by writes of
 their own, which the node paces (`node/movement/segment_cleaner.py`), whether it writes anything else or not. Moving
-takes room before it gives some back, so no more is begun than a part of what is free.
+takes room before it gives some back, so no more is begun than a part of what is free beyond the reserve.
 
 Rejected: moving in a thread (it would have to exclude a trim of the same key between its read and its write). Holes in
 segments where a group was: with events of 1 KiB of many groups, few of them are as long as a block.
@@ -45,8 +45,8 @@ THIN_SHARE = 0.1
 """Share of a segment that is dead, at least, when it is emptied because space is short: a byte that comes free costs
 nine that move, at most."""
 MOVED_OF_FREE = 0.5
-"""Share of what is free besides the reserve that may be taken by what moves, until segments are removed. One segment
-may take of the reserve, too: else a disk that has only that left would never be cleaned."""
+"""Moving takes at most this share of what is free beyond the reserve, until segments are removed. If no segment fits,
+one may go into the reserve: otherwise a disk with nothing but the reserve would never be cleaned."""
 
 ROW_COST_BYTES = 256
 """Looking at a row that need not move costs what moving so many bytes does: an owner's rows may be many."""
@@ -236,16 +236,23 @@ class WalCompactor:
         allowed = max(options.garbage_floor_bytes, options.garbage_share * total)
         thin_share, left = options.garbage_share, float(total)
         if self._is_short:
-            allowed = min(allowed, options.garbage_of_free * room.free_bytes)
-            thin_share, left = THIN_SHARE, MOVED_OF_FREE * max(0, room.free_bytes - options.reserve_bytes)
+            spare = max(0, room.free_bytes - options.reserve_bytes)
+            allowed = min(allowed, options.garbage_of_free * spare)
+            thin_share, left = THIN_SHARE, MOVED_OF_FREE * spare
         if sum(dead.values()) <= allowed:
             return
         thin = [segment for segment in dead if dead[segment] >= thin_share * sizes[segment]]
         thin.sort(key=lambda segment: dead[segment] / sizes[segment], reverse=True)
-        for segment in thin[:MAX_THIN_SEGMENTS]:
-            left -= (live := self._spans[segment].live_bytes)
-            if left < 0 and (self._moves or live > MOVED_OF_FREE * room.free_bytes):
-                return
+        live = {segment: self._spans[segment].live_bytes for segment in thin if self._spans[segment]}
+        chosen: list[int] = []
+        for segment in live:
+            if live[segment] <= left and len(chosen) < MAX_THIN_SEGMENTS:
+                left -= live[segment]
+                chosen.append(segment)
+        if not chosen and live:
+            least = min(live, key=live.__getitem__)
+            chosen = [least] if live[least] <= MOVED_OF_FREE * room.free_bytes else []
+        for segment in chosen:
             for owner, span in self._spans[segment].items():
                 self._moves.append(_Move(segment, owner, span, owner + span.first.to_bytes(8, "big")))
 

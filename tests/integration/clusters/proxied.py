@@ -19,7 +19,7 @@ from tests.integration.workloads.holdfast_producer import HoldfastProducer
 
 STORED_UNHEARD = 8
 """Events that are stored while their answers are swallowed, before the connection ends. Each is sent again. Our client
-has eight batches unanswered, each of one event or more, and more only if they are full."""
+sends so many without an answer: it has up to sixteen batches unanswered, each of one event or more."""
 
 PATIENCE_S = 15.0
 """For that, and for the producer to be quiet before. The leader may be killed meanwhile: then it has not happened."""

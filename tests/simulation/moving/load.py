@@ -200,7 +200,7 @@ class MovingLoad:
 
 
 def bears_a_loss(configuration: Configuration, node: int) -> bool:
-    """No set of voters is that node alone, nor may become so: one voter may be about to make way for its learner."""
+    """No set of voters is that node alone. A single voter's learner counts as one: it may soon take its place."""
     if node not in {replica.node for replica in configuration.replicas}:
         return True
     sets = [one for one in (configuration.voters, configuration.outgoing) if one]

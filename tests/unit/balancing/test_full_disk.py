@@ -158,3 +158,16 @@ async def test_cleaning_takes_nothing_of_the_reserve_while_there_is_something_el
     assert disks.used_percent() < 75
     assert disks.fullest_cleaned < 91, "with more the node would refuse events"
     disks.close()
+
+
+async def test_all_that_is_thin_is_cleaned_where_events_are_refused(disks: Disks) -> None:
+    while disks.used_percent() < 86:
+        disks.publish()
+    disks.settle()
+    while disks.used_percent() < 92:  # less is free than the reserve
+        disks.publish()
+    await disks.clean()
+    store = disks.stores[FULL_NODE]
+    assert disks.used_percent() < 91
+    assert store.garbage_bytes() <= OPTIONS.garbage_of_free * (store.free_bytes() - OPTIONS.reserve_bytes)
+    disks.close()

@@ -208,6 +208,7 @@ async def test_a_full_disk_is_a_problem_though_the_node_serves_readers(
     async with AdminClient(address) as admin, ProducerClient(address, "trades") as producer:
         assert (await admin.node_status(1))["problems"] == []
         assert (await numbers(cluster.monitoring[1]))[full] == 0
+        assert node._disk._options.reserve_bytes == node._replicas._min_free_bytes > 0, "what cleaning leaves alone"
         monkeypatch.setattr(node._replicas, "_min_free_bytes", 1 << 62)
         await eventually(lambda: not node._health.room().ok)
         status = await admin.node_status(1)

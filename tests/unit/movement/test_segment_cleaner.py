@@ -145,6 +145,18 @@ async def test_with_little_free_it_takes_no_more_than_its_bytes(is_full: bool) -
     assert (MIB - STEP_BYTES) / MIB - BURST_S <= took < MOVED_COST * (MIB - STEP_BYTES) / MIB
 
 
+async def test_a_node_that_comes_to_refuse_events_cleans_faster_at_once() -> None:
+    cleaning = Cleaning(ThinStore(1, short=True), bytes_per_s=MIB)
+    move = cleaning.store.move
+
+    def move_into_the_last(most_bytes: int) -> int:
+        cleaning.full = True
+        return move(most_bytes)
+
+    cleaning.store.move = move_into_the_last  # type: ignore[method-assign]
+    assert await took_s(cleaning) < MOVED_COST * (MIB - STEP_BYTES) / MIB
+
+
 async def test_a_store_that_fails_stops_the_node() -> None:
     """Else the disk would fill unnoticed."""
     cleaning = Cleaning(ThinStore())

@@ -17,13 +17,14 @@ from holdfast.client.events import encode_event
 from holdfast.client.options import ProducerOptions
 from holdfast.client.produce import batch_queue
 from holdfast.client.produce.accumulator import Accumulator
-from holdfast.client.produce.batch_queue import BatchQueue
+from holdfast.client.produce.batch_queue import SLOTS, BatchQueue
 from holdfast.client.produce.delivery import EVENT_COST, PendingBatch
 from holdfast.client.produce.partition_sender import PartitionSender
 from holdfast.client.produce.send_api import PIECE_BYTES, PIECE_EVENTS, Sending
 from holdfast.client.transport.links import Sender
 from holdfast.records.codec import Codec
 from holdfast.records.record_batch import RecordBatch
+from node.listener.incoming import batch_link
 
 SIZES = {
     "one size": [7] * 20,
@@ -279,3 +280,24 @@ def test_nothing_leaves_without_credit() -> None:
     one.add(b"a", body=True)
     one.release()
     assert one.next_for(cast(Sender, SimpleNamespace(credit=0, batch_bytes=10**6))) is None
+
+
+def test_a_publication_waits_while_many_batches_are_unanswered() -> None:
+    one = queue()
+    for number in range(SLOTS):
+        one.add(b"event", body=True)
+        one.release()
+        assert one.next_for(link()) is not None
+        one.leaves(number)
+    publication = PendingBatch("3", lambda _: None)
+    publication.extend((b"published",), 9, bodies=True)
+    publication.stands_alone = True
+    one.put(publication)
+    one.release()
+    assert one.next_for(link()) is None
+    assert one.sent.settled(0) is not None
+    assert one.next_for(link()) is publication
+
+
+def test_a_node_takes_all_batches_beside_which_one_waits() -> None:
+    assert SLOTS <= batch_link.MOST_UNANSWERED

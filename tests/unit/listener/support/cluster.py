@@ -39,7 +39,7 @@ class ListenerCluster:
                     node=NodeSection(number, str(path / f"node-{number}")),
                     cluster=ClusterSection("test", peers),
                     listener=[section],
-                    storage=StorageSection(min_free_bytes=0),
+                    storage=StorageSection(min_free_bytes=1),
                     monitoring=MonitoringSection(bind=f"127.0.0.1:{self.monitoring[number]}"),
                 )
             )
