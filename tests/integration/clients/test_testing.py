@@ -110,8 +110,10 @@ def test_wrong_arguments_are_refused(arguments: dict[str, object], said: str) ->
 
 
 PROGRAM = """
-import sys
+import signal, sys
 from holdfast.testing import Cluster
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which a test run in the background has ignored
 
 with Cluster(2) as cluster:
     print(*(path.read_text().strip() for path in cluster.directory.glob("node*/node.pid")), flush=True)
