@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from node.storage import Store, disk_space
+from node.storage import DiskOptions, Store, disk_space
 from node.storage.wal import compaction
+from node.storage.wal.compaction import Room, WalCompactor
 from node.storage.wal.record_format import ValueLocation
+from node.storage.wal.segment_usage import note
 from node.storage.wal.write_ahead_log import WriteAheadLog
-from tests.unit.storage.support import SMALL, WHO, copy_as_killed, fill, rows
+from tests.unit.storage.support import SMALL, WHO, copy_as_killed, entry_key, fill, rows
 
 MIB = 1 << 20
 SHORT = replace(SMALL, short_share=0.3)
@@ -303,3 +306,18 @@ def test_a_segment_from_before_a_kill_is_not_taken_for_an_empty_one(tmp_path: Pa
     with Store(killed, WHO, SHORT) as third:
         third.reclaim()
         assert rows(third) == kept
+
+
+@pytest.mark.parametrize(
+    ("free_mib", "chosen_mib"),
+    [(20, 6), (11, 2), (7, 2), (5, 2), (3, 0)],
+    ids=["two fit", "the smaller fits", "none fits", "less than the reserve", "no room for one"],
+)
+def test_what_moves_fits_beside_the_reserve_or_is_the_least(free_mib: int, chosen_mib: int) -> None:
+    wal = SimpleNamespace(segments={1: 16 * MIB, 2: 3 * MIB})
+    compactor = WalCompactor(cast(WriteAheadLog, wal), DiskOptions(reserve_bytes=6 * MIB, short_share=1.0))
+    for segment, live_mib in ((1, 4), (2, 2)):
+        note(compactor.spans(segment), entry_key(segment, 0), live_mib * MIB)
+        compactor.seal(segment)
+    room = Room(free_mib * MIB, 100 * MIB)
+    assert compactor.removed([], room).moving_bytes == chosen_mib * MIB
