@@ -64,7 +64,7 @@ async def relieve(cluster: ElasticCluster, small: Path, rate: int) -> Rows:
 
 async def _relieved(cluster: ElasticCluster, admin: AdminClient, small: Path, stages: Stages) -> None:
     async def begun() -> bool:
-        return bool((await admin.list_moves())["moves"])
+        return bool((await admin.list_moves(limit=0))["moving"])
 
     with stages.during(MOVING):
         await admin.balance_settings("on")

@@ -22,7 +22,10 @@ from holdfast.client.transport.security.credentials import Security
 
 START_WAIT_S = 180.0
 SETTLE_WAIT_S = 1800.0
-LOOK_S = 0.05
+LOOK_S = 0.25
+"""Time between two looks at what is waited for. Nodes have to answer them beside what is measured."""
+SHORT_LOOK_S = 0.05
+"""The same where the time itself is measured."""
 
 
 class ElasticCluster:
@@ -102,17 +105,18 @@ class ElasticCluster:
         async with AdminClient(self.servers) as admin:
             yield admin
 
-    async def settled(self, admin: AdminClient) -> None:
+    async def settled(self, admin: AdminClient, look_s: float = LOOK_S) -> None:
         """Wait until nothing moves any more."""
 
         async def is_settled() -> bool:
-            told = await admin.list_moves()
-            return not told["moves"]
+            return not (await admin.list_moves(limit=0))["moving"]
 
-        await until(is_settled, "all moves to end")
+        await until(is_settled, "all moves to end", look_s=look_s)
 
 
-async def until(condition: Callable[[], Awaitable[Any]], what: str, within_s: float = SETTLE_WAIT_S) -> float:
+async def until(
+    condition: Callable[[], Awaitable[Any]], what: str, within_s: float = SETTLE_WAIT_S, *, look_s: float = LOOK_S
+) -> float:
     """Ask until the answer is true. Returns the seconds that it took."""
     began = time.monotonic()
     while True:
@@ -124,7 +128,7 @@ async def until(condition: Callable[[], Awaitable[Any]], what: str, within_s: fl
                 raise
         if time.monotonic() - began > within_s:
             raise PeerFailed(f"waited {within_s:g} s for {what}")
-        await asyncio.sleep(LOOK_S)
+        await asyncio.sleep(look_s)
 
 
 def _free_ports(count: int) -> list[int]:

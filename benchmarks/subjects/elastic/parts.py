@@ -22,7 +22,7 @@ from benchmarks.subjects.elastic.figures import (
     share_of_pace,
     spread,
 )
-from benchmarks.subjects.elastic.growing import ElasticCluster, until
+from benchmarks.subjects.elastic.growing import SHORT_LOOK_S, ElasticCluster, until
 from benchmarks.subjects.elastic.load import SteadyProducer, beside, fill, stored
 from benchmarks.subjects.partitions import elections_in
 from holdfast.client import AdminClient
@@ -175,7 +175,7 @@ async def _cancel_one(
     await admin.cancel_moves(LOG, partition=partition)
     answered = time.monotonic() - began
     began = time.monotonic()
-    await cluster.settled(admin)
+    await cluster.settled(admin, SHORT_LOOK_S)
     in_force = time.monotonic() - began
     return CancelFigure(answered, in_force, await _replicas(admin, partition) == sorted(wished))
 
@@ -230,7 +230,7 @@ async def rack(cluster: ElasticCluster, partitions: int = SWAPPED) -> Rows:
 
 
 async def _are_done(admin: AdminClient, at_most: int) -> bool:
-    return len((await admin.list_moves())["moves"]) <= at_most
+    return int((await admin.list_moves(limit=0))["moving"]) <= at_most
 
 
 # ---- many nodes
