@@ -45,11 +45,12 @@ class ClientWaits:
         for group in looked_at:
             self._next += 1
             if group.is_leader and group.last_index > group.commit_index:
-                group.when_applied(group.last_index, partial(self._applied, self._clock(), is_calm))
+                began = self._clock()
+                group.when_applied(group.last_index, partial(self._applied, group, group.term, began, is_calm))
                 return
 
-    def _applied(self, began: float, is_calm: bool, index: int | None) -> None:
-        if index is None:
+    def _applied(self, group: RaftGroup, term: int, began: float, is_calm: bool, index: int | None) -> None:
+        if index is None or group.term != term:  # what was applied there may be another leader's, much later
             return
         now = self._clock()
         if is_calm:

@@ -67,7 +67,7 @@ class CopyBudget:
 
     def opens_at(self, now: float, copy: Hashable, node: NodeId = 0) -> float | None:
         """Time at which a copy asks again, to a node that may have asked for a rest; None: a piece of it goes now."""
-        at = max(now, self._free_at - BURST_S, self._rests.get(node, 0.0))
+        at = max(now, self._free_from(copy), self._rests.get(node, 0.0))
         if at == now and not self._is_its_turn(copy, now):
             at += TURN_S
         if at > now:
@@ -75,6 +75,9 @@ class CopyBudget:
             return at
         self._waiting.pop(copy, None)
         return None
+
+    def _free_from(self, copy: Hashable) -> float:
+        return self._free_at - BURST_S
 
     def _is_its_turn(self, copy: Hashable, now: float) -> bool:
         for other, asks_at in list(self._waiting.items()):
@@ -111,6 +114,11 @@ class FetchBudget(CopyBudget):
         super().__init__(options.fetch_bytes_per_s)
         self._slots = options.fetch_groups
         self._active: set[GroupId] = set()
+
+    def _free_from(self, copy: Hashable) -> float:
+        """Time as this copy was told it, though other nodes have sent something since. They rest for it; with two of
+        them there is always something."""
+        return min(super()._free_from(copy), self._waiting.get(copy, inf))
 
     def enter(self, group: GroupId) -> bool:
         if group not in self._active and len(self._active) >= self._slots:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from msgspec import structs
 
 from cluster.raft import RaftOptions
@@ -17,6 +18,7 @@ from cluster.raft.snapshot.bandwidth import (
     PACED_APPEND_ENTRIES,
     CopyBudget,
     CopyBudgets,
+    FetchBudget,
 )
 from node.movement.client_waits import FEWEST_SAMPLES, ClientWaits
 from node.movement.pace import CALM_SAMPLE_EVERY_S, COPIES_END_S, LOOK_EVERY_S, SAMPLE_EVERY_S, CopyPace
@@ -78,6 +80,27 @@ def test_copies_take_turns_and_one_that_stops_asking_loses_its_turn() -> None:
             break
     assert went[8:38] == 10 * "bca", "behind what may go at once"
     assert set(went[38:]) == {"a", "c"}
+
+
+@pytest.mark.parametrize("senders", [1, 2, 3])
+def test_what_a_node_takes_in_by_itself_has_a_share_beside_what_it_is_sent(senders: int) -> None:
+    budget, answer_s = FetchBudget(RaftOptions(fetch_bytes_per_s=8 * MIB)), 0.004
+    came, fetched = 0, 0
+    asks = {f"node {number}": 1000.0 + 0.01 * number for number in range(senders)} | {"own": 1000.5}
+    while min(asks.values()) < 1030.0:
+        one = min(asks, key=lambda name: asks[name])
+        now = asks[one]
+        if one != "own":
+            budget.charge(PIECE, now)
+            came += PIECE
+            asks[one] = now + answer_s + budget.rest_ms(now) / 1000
+        elif (opens_at := budget.opens_at(now, one)) is None:
+            budget.charge(PIECE, now)
+            fetched += PIECE
+        else:
+            asks[one] = opens_at
+    assert fetched > 0.5 * came / senders
+    assert 0.9 * 30 * 8 * MIB < came + fetched < 1.1 * 30 * 8 * MIB
 
 
 def test_the_rest_that_is_asked_for_is_bounded() -> None:
@@ -224,6 +247,21 @@ def test_what_is_never_applied_is_no_sample() -> None:
         waits.sample(is_calm=False)
     stage.multirafts[1].close_group(GROUP, erase=False)
     assert waits.recent_s() == 0.0
+
+
+def test_what_another_leader_has_applied_is_no_sample() -> None:
+    stage = led()
+    waits = ClientWaits(stage.multirafts[1].groups, stage.clock.monotonic)
+    stage.isolate(1)
+    for _ in range(FEWEST_SAMPLES):
+        stage.propose(1, "x")
+        waits.sample(is_calm=True)
+    stage.until(lambda: stage.group(2).is_leader or stage.group(3).is_leader, 10.0)
+    stage.heal()
+    leader = 2 if stage.group(2).is_leader else 3
+    stage.propose(leader, *"abcdefgh")
+    stage.until(lambda: stage.group(1).applied_index == stage.group(leader).last_index, 10.0)
+    assert waits.calm_s() == 0.0
 
 
 # ---- the way of the bytes
