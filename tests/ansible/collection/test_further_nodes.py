@@ -25,9 +25,8 @@ def shown(
     into.mkdir()
     given = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable, "into": str(into)}
     given |= {"holdfast_node_bundle": "{{ inventory_dir }}/bundle", **variables}
-    inventory = {
-        "all": {"vars": given, "children": {"holdfast_nodes": {"hosts": hosts}, "zookeepers": {"hosts": hosts}}}
-    }
+    children = {"holdfast_nodes": hosts, "zookeepers": hosts, "service_names": {"front": {}}}
+    inventory = {"all": {"vars": given, "children": {group: {"hosts": members} for group, members in children.items()}}}
     (directory / "hosts.json").write_text(json.dumps(inventory))
     done = subprocess.run(
         [str(programs / "ansible-playbook"), "-i", str(directory / "hosts.json"),
@@ -42,6 +41,13 @@ def shown(
     )
 
 
+def test_a_play_of_a_host_without_a_node_knows_all_nodes(tmp_path: Path) -> None:
+    hosts = {"a": {"holdfast_node_id": 1}, "b": {"holdfast_node_id": 2, "holdfast_nodes_per_host": 3}}
+    status, said, found = shown(tmp_path, hosts, "--limit", "front")
+    assert status == 0, said
+    assert found == {"front": ["a", "b", "b-2", "b-3"]}
+
+
 def test_each_node_of_a_host_has_an_id_ports_data_and_the_rack_of_its_host(tmp_path: Path) -> None:
     listeners = [{"name": "default", "bind": "10.0.0.2:5600", "advertise": "b.example:5600"}]
     hosts = {
@@ -54,6 +60,7 @@ def test_each_node_of_a_host_has_an_id_ports_data_and_the_rack_of_its_host(tmp_p
     }  # fmt: skip
     status, said, nodes = shown(tmp_path, hosts)
     assert status == 0, said
+    assert nodes.pop("front") == ["a", "b", "c", *sorted(["a-2", "b-2", "b-3"])]
     assert {name: (node["id"], node["rack"], node["rpc"], node["first"]) for name, node in nodes.items()} == {
         "a": (1, "a", 7101, True), "a-2": (101, "a", 7111, False),
         "b": (2, "r", 7101, True), "b-2": (102, "r", 7106, False), "b-3": (202, "r", 7111, False),
@@ -72,6 +79,7 @@ def test_a_play_of_one_host_knows_the_nodes_of_all(tmp_path: Path) -> None:
     }
     status, said, nodes = shown(tmp_path, hosts, "--limit", "b*", holdfast_nodes_per_host=2)
     assert status == 0, said
+    assert "front" not in nodes, "it is not of the play"
     ports = {"a": 7101, "a-2": 7111, "b": 7101, "b-2": 7111}
     assert {name: node["others"] for name, node in nodes.items()} == {"b": ports, "b-2": ports}
 
