@@ -116,8 +116,8 @@ class FetchBudget(CopyBudget):
         self._active: set[GroupId] = set()
 
     def _free_from(self, copy: Hashable) -> float:
-        """Time as this copy was told it, though other nodes have sent something since. They rest for it; with two of
-        them there is always something."""
+        """Time that this copy was told. What other nodes have sent since does not put it off: they rest for that, and
+        with two of them something comes all the time."""
         return min(super()._free_from(copy), self._waiting.get(copy, inf))
 
     def enter(self, group: GroupId) -> bool:

@@ -25,7 +25,7 @@ def shown(
     into.mkdir()
     given = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable, "into": str(into)}
     given |= {"holdfast_node_bundle": "{{ inventory_dir }}/bundle", **variables}
-    children = {"holdfast_nodes": hosts, "zookeepers": hosts, "service_names": {"front": {}}}
+    children = ({"holdfast_nodes": hosts, "zookeepers": hosts} if hosts else {}) | {"service_names": {"front": {}}}
     inventory = {"all": {"vars": given, "children": {group: {"hosts": members} for group, members in children.items()}}}
     (directory / "hosts.json").write_text(json.dumps(inventory))
     done = subprocess.run(
@@ -48,6 +48,12 @@ def test_a_play_of_a_host_without_a_node_knows_all_nodes(tmp_path: Path) -> None
     assert found == {"front": ["a", "b", "b-2", "b-3"]}
 
 
+def test_an_inventory_without_nodes_has_none(tmp_path: Path) -> None:
+    status, said, found = shown(tmp_path, {})
+    assert status == 0, said
+    assert found == {"front": []}
+
+
 def test_each_node_of_a_host_has_an_id_ports_data_and_the_rack_of_its_host(tmp_path: Path) -> None:
     listeners = [{"name": "default", "bind": "10.0.0.2:5600", "advertise": "b.example:5600"}]
     hosts = {
@@ -60,7 +66,7 @@ def test_each_node_of_a_host_has_an_id_ports_data_and_the_rack_of_its_host(tmp_p
     }  # fmt: skip
     status, said, nodes = shown(tmp_path, hosts)
     assert status == 0, said
-    assert nodes.pop("front") == ["a", "b", "c", *sorted(["a-2", "b-2", "b-3"])]
+    assert nodes.pop("front") == ["a", "b", "c", "a-2", "b-2", "b-3"]
     assert {name: (node["id"], node["rack"], node["rpc"], node["first"]) for name, node in nodes.items()} == {
         "a": (1, "a", 7101, True), "a-2": (101, "a", 7111, False),
         "b": (2, "r", 7101, True), "b-2": (102, "r", 7106, False), "b-3": (202, "r", 7111, False),
